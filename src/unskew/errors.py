@@ -1,0 +1,43 @@
+"""Errors: each says what was wrong, the value received, and the way out.
+
+Every error is an `UnskewError` and also the built-in that a caller would expect, so that both
+``except UnskewError`` and ``except ValueError`` work.
+"""
+
+from __future__ import annotations
+
+
+class UnskewError(Exception):
+    """Base of every error that unskew raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message itself; `KeyError` would quote it."""
+        return str(self.args[0]) if self.args else ""
+
+
+class BadParameter(UnskewError, ValueError):
+    """A parameter is outside the range that its documentation gives."""
+
+
+class UnknownGrouping(UnskewError, KeyError):
+    """No grouping is registered under this name."""
+
+
+class BadSnapshot(UnskewError, ValueError):
+    """A snapshot does not belong to the object that should restore it."""
+
+
+class BadInput(UnskewError, ValueError):
+    """The input cannot be read as a stream of keys: empty, truncated, or with null keys."""
+
+
+class MissingInput(UnskewError, FileNotFoundError):
+    """The input file does not exist."""
+
+
+class UnknownColumn(UnskewError, KeyError):
+    """The input has no column of this name."""
+
+
+class UnhashableKey(UnskewError, TypeError):
+    """The key column has a type that Spark cannot hash either."""
