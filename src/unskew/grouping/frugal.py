@@ -83,7 +83,7 @@ class Frugal(Grouping):
     >>> bool(router.loads.max() <= 500 * 1.05)
     True
     >>> len(set(chosen[keys == 2]))
-    2
+    3
 
     References
     ----------

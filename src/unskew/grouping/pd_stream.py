@@ -25,6 +25,7 @@ from unskew.grouping.least_loaded import (
 from unskew.kernel import kernel
 from unskew.parameters import fraction, whole_number
 from unskew.sketches.sampling_window import Window, enter, make_room, new_window
+from unskew.sketches.slots import Slots, slot_type
 
 _STAGES = 3
 """Window lengths that `adaptive` chooses from, each twice the one before."""
@@ -106,7 +107,7 @@ class PdStream(Grouping):
         stages = _STAGES if self.adaptive else 1
         self.lengths = tuple(length << stage for stage in range(stages))
         room = whole_number("alpha / theta", self.lengths[-1], least=1, most=2**28)
-        self._wanted = np.zeros((stages, room + 1), dtype=np.int32)
+        self._wanted = np.zeros((stages, room + 1), dtype=slot_type(self.instances))
         for stage, held in enumerate(self.lengths):
             self._wanted[stage, : held + 1] = candidates_wanted(held, instances, self.expected)
         self._first = self._place_of_source()
@@ -185,7 +186,7 @@ def _kernel(
     levels: Levels,
     window: Window,
     candidates: Sets,
-    wanted: NDArray[np.int32],
+    wanted: Slots,
     pace: NDArray[np.int64],
     seed: np.uint64,
     first: int,

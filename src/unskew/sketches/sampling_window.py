@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unskew.kernel import kernel
 from unskew.parameters import whole_number
-from unskew.sketches.slots import empty_index, find, remove
+from unskew.sketches.slots import Slots, empty_index, find, remove, slot_type
 
 OLDEST, FILLED, FREE = 0, 1, 2
 """Places in `Window.scalars`: where the oldest tuple lies in the ring, tuples, slots in `free`."""
@@ -22,11 +22,11 @@ class Window(NamedTuple):
     `free` the slots that no key has.
     """
 
-    places: NDArray[np.int32]
+    places: Slots
     keys: NDArray[np.uint64]
     counts: NDArray[np.int32]
-    ring: NDArray[np.int32]
-    free: NDArray[np.int32]
+    ring: Slots
+    free: Slots
     scalars: NDArray[np.int64]
 
 
@@ -36,8 +36,8 @@ def new_window(length: int) -> Window:
         empty_index(length),
         np.zeros(length, dtype=np.uint64),
         np.zeros(length, dtype=np.int32),
-        np.zeros(length, dtype=np.int32),
-        np.arange(length - 1, -1, -1, dtype=np.int32),
+        np.zeros(length, dtype=slot_type(length)),
+        np.arange(length - 1, -1, -1, dtype=slot_type(length)),
         np.array([0, 0, length], dtype=np.int64),
     )
 

@@ -9,6 +9,8 @@ signed index for one that may count from the end, and checks.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +21,22 @@ _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 
 
-def empty_index(slots: int) -> NDArray[np.int32]:
+Slots = NDArray[np.signedinteger[Any]]
+"""An array of slot numbers, as narrow as their number allows: a router should fit the cache."""
+
+
+def slot_type(slots: int) -> type[np.signedinteger[Any]]:
+    """Return the type of an array that holds numbers up to `slots`.
+
+    Examples
+    --------
+    >>> slot_type(1000), slot_type(40_000)
+    (<class 'numpy.int16'>, <class 'numpy.int32'>)
+    """
+    return np.int16 if slots < 2**15 else np.int32
+
+
+def empty_index(slots: int) -> Slots:
     """Return an index for this many slots, all places empty.
 
     Examples
@@ -27,7 +44,7 @@ def empty_index(slots: int) -> NDArray[np.int32]:
     >>> empty_index(5).size
     64
     """
-    return np.zeros(1 << max(2, (8 * slots - 1).bit_length()), dtype=np.int32)
+    return np.zeros(1 << max(2, (8 * slots - 1).bit_length()), dtype=slot_type(slots))
 
 
 @kernel
@@ -37,7 +54,7 @@ def _start(key: np.uint64) -> np.uint64:
 
 
 @kernel
-def find(index: NDArray[np.int32], keys: NDArray[np.uint64], key: np.uint64) -> np.uint64:
+def find(index: Slots, keys: NDArray[np.uint64], key: np.uint64) -> np.uint64:
     """Return the place of a key in the index, or the empty place where it belongs."""
     last = np.uint64(index.size - 1)
     place = _start(key) & last
@@ -47,7 +64,7 @@ def find(index: NDArray[np.int32], keys: NDArray[np.uint64], key: np.uint64) -> 
 
 
 @kernel
-def remove(index: NDArray[np.int32], keys: NDArray[np.uint64], gap: np.uint64) -> None:
+def remove(index: Slots, keys: NDArray[np.uint64], gap: np.uint64) -> None:
     """Empty a place, and move up the keys behind it that would no longer be found."""
     last = np.uint64(index.size - 1)
     place = gap

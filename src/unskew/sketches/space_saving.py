@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
 from unskew.parameters import whole_number
-from unskew.sketches.slots import empty_index, find, remove
+from unskew.sketches.slots import Slots, empty_index, find, remove
 
 TOTAL, USED, LEAST, NEXT, CHANCES = 0, 1, 2, 3, 4
 """Places in `Counters.scalars`: tuples seen, slots in use, least count, slot to look at next,
@@ -20,7 +20,7 @@ random numbers drawn."""
 class Counters(NamedTuple):
     """The arrays of one sketch; kernels pass them on, snapshots copy them."""
 
-    places: NDArray[np.int32]
+    places: Slots
     keys: NDArray[np.uint64]
     counts: NDArray[np.int64]
     errors: NDArray[np.int64]
