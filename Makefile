@@ -9,7 +9,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-CODE := $(wildcard src tests benchmarks)
+CODE := $(wildcard src tests benchmarks docs)
 
 help: ## Show this help
 	@echo "unskew keeps skewed streams balanced on Spark. Start with: make demo"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -99,6 +99,48 @@ def comparison_chart(
         .configure_view(stroke=None)
         .configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal")
         .configure_legend(labelFontSize=12, titleFontSize=12, titleFontWeight="normal")
+    )
+    return chart
+
+
+def loads_chart(loads: Mapping[str, Sequence[int]], title: str) -> alt.HConcatChart:
+    """Return the load of every instance, the busiest first, one panel for each grouping.
+
+    Parameters
+    ----------
+    loads : dict of list of int
+        Tuples of each instance by grouping, as `Grouping.loads` tells them.
+    title : str
+        What the workload is called.
+    """
+    times = {
+        name: sorted((load * len(counts) / sum(counts) for load in counts), reverse=True)
+        for name, counts in loads.items()
+    }
+    highest = max(max(values) for values in times.values())
+    panels = [
+        alt.Chart(
+            alt.InlineData(values=[{"rank": i, "load": load} for i, load in enumerate(values)]),
+            width=360,
+            height=180,
+            title=alt.TitleParams(f"{name}: the busiest has {values[0]:.2f} times the mean"),
+        )
+        .mark_bar(color="#6b93b8" if values[0] < 1.1 else "#c8553d")
+        .encode(
+            x=alt.X("rank:O", title=f"{len(values)} instances", axis=alt.Axis(labels=False)),
+            y=alt.Y(
+                "load:Q",
+                title="tuples, in units of the mean",
+                scale=alt.Scale(domain=[0, highest]),
+                axis=alt.Axis(gridColor="#ececec"),
+            ),
+        )
+        for name, values in times.items()
+    ]
+    chart: alt.HConcatChart = (
+        alt.hconcat(*panels, spacing=24)
+        .properties(title=alt.TitleParams(title, anchor="start"), background="white", padding=16)
+        .configure_view(stroke=None)
     )
     return chart
 

@@ -1,6 +1,6 @@
 """Groupings: decide, tuple by tuple, which instance a key goes to."""
 
-from unskew.grouping.base import Grouping, Snapshot, grouping, groupings
+from unskew.grouping.base import Grouping, Snapshot, grouping, groupings, register
 from unskew.grouping.bounded_ring import BoundedRing
 from unskew.grouping.cardinality_aware import CardinalityAware
 from unskew.grouping.d_choices import DChoices
@@ -14,6 +14,25 @@ from unskew.grouping.random_choices import RandomChoices
 from unskew.grouping.shuffle import Shuffle
 from unskew.grouping.two_choices import TwoChoices
 from unskew.grouping.w_choices import WChoices
+
+# In the order of tables and charts: the plain ones, splitting by choices, by capacity, by
+# popularity.
+for _grouping in (
+    Key,
+    Shuffle,
+    TwoChoices,
+    PartialKey,
+    CardinalityAware,
+    DChoices,
+    WChoices,
+    DAGreedy,
+    Dalton,
+    RandomChoices,
+    BoundedRing,
+    PdStream,
+    Frugal,
+):
+    register(_grouping)
 
 __all__ = [
     "BoundedRing",
@@ -33,4 +52,5 @@ __all__ = [
     "WChoices",
     "grouping",
     "groupings",
+    "register",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,13 +158,10 @@ class Grouping(ABC):
 
 _registry: dict[str, type[Grouping]] = {}
 
-G = TypeVar("G", bound=type[Grouping])
 
-
-def register(cls: G) -> G:
-    """Add a grouping to the registry under its `name`."""
+def register(cls: type[Grouping]) -> None:
+    """Add a grouping to the registry under its `name`, in place of one of that name."""
     _registry[cls.name] = cls
-    return cls
 
 
 def groupings() -> dict[str, type[Grouping]]:

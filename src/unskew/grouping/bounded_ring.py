@@ -7,14 +7,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import key_bits
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
 from unskew.parameters import fraction, whole_number
 
 
-@register
 class BoundedRing(Grouping):
     """Send a key to the next instance on the ring that has room.
 

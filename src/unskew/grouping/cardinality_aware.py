@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, second_of
 from unskew.kernel import kernel
 from unskew.parameters import whole_number
@@ -15,7 +15,6 @@ from unskew.parameters import whole_number
 _WAYS = 4
 
 
-@register
 class CardinalityAware(Grouping):
     """Prefer, of the two choices of a key, the one that has seen it; else the less loaded.
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import register
 from unskew.grouping.choices import home_of, key_bits, place_of, scatter, second_of
 from unskew.grouping.head import HeadGrouping, in_head
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
@@ -20,7 +19,6 @@ _REFRESH = 16
 """Tuples for each instance between two computations of d."""
 
 
-@register
 class DChoices(HeadGrouping):
     """Send a head key to the least loaded of its d choices, a tail key to one of its two.
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, place_of
 from unskew.grouping.least_loaded import (
     Levels,
@@ -26,7 +26,6 @@ from unskew.parameters import whole_number
 from unskew.sketches.space_saving import TOTAL, USED, Counters, new_counters, observe, restart
 
 
-@register
 class DAGreedy(Grouping):
     """Send a hot key where holding it already outweighs the load, a cold key to its home.
 

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, scatter
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits, unit
@@ -29,7 +29,6 @@ class Arms(NamedTuple):
     held: NDArray[np.bool_]
 
 
-@register
 class Dalton(Grouping):
     """Let a bandit choose the instance of each hot key; cold keys go to their home.
 

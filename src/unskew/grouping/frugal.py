@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, place_of, stride_of, strides_of
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
 from unskew.kernel import kernel
@@ -24,21 +24,20 @@ from unskew.sketches.space_saving import (
 _EVIDENCE = 8
 """Tuples in the sketch before a key counts as hot: it is not hot because it came twice."""
 
-_MEMORY = 128
+_MEMORY = 32
 """Tuples for each instance after which the sketch is halved."""
 
 _FLOOR = 3
 """Tuples above the mean that are no imbalance worth splitting for."""
 
-_HORIZON = 5000
-"""Tuples for each instance over which the budget holds; a longer stream gets no more slack."""
+_HORIZON = 500_000
+"""Tuples over which the budget holds; a longer stream gets no more slack."""
 
 MESSAGES, TOP, USUAL = 0, 1, 2
 """Places in `scalars`: tuples since the start or batch, slot of the hottest key, and the tuples
 that the last batch had for each instance."""
 
 
-@register
 class Frugal(Grouping):
     """Split a key only when the imbalance would otherwise pass a budget, the largest keys first.
 
@@ -54,7 +53,7 @@ class Frugal(Grouping):
     happens, as those have made room before.
 
     **Guarantee**: after m tuples of a source no instance has more than
-    m / n + max(3, max_imbalance min(m / n, 5000)) of them, whatever the keys and their order; so
+    m / n + max(3, max_imbalance min(m, 500_000) / n) of them, whatever the keys and their order; so
     the imbalance is at most max(`max_imbalance`, 3 n / m), summed over any number of sources too
     when m is the tuples of one. In batches (`begin_batch`) it holds within each batch; the 3 tuples
     become a twentieth of what the batch before brought an instance, at least 2, if that is less.
@@ -62,7 +61,7 @@ class Frugal(Grouping):
     **Cost**: O(1) a tuple, amortised, for the sketch and the least loaded instance; walks along the
     sequence go on where the key's last one stopped until the mean has grown by a tuple. Memory is
     bounded: 4 keys an instance in the sketch. Hot keys are found by SpaceSaving with randomised
-    admission, halved every 128 tuples an instance: a key that cools is forgotten, and goes back to
+    admission, halved every 32 tuples an instance: a key that cools is forgotten, and goes back to
     its home.
 
     Parameters
@@ -168,10 +167,10 @@ class Frugal(Grouping):
 
 
 @kernel
-def slack_of(mean: int, usual: int, budget: float) -> int:
+def slack_of(mean: int, instances: int, usual: int, budget: float) -> int:
     """Return how many tuples above the mean, a whole number, an instance may have."""
     floor = _FLOOR if usual == 0 else min(_FLOOR, max(2, (usual + 10) // 20))
-    return max(floor, int(budget * min(mean, _HORIZON)))
+    return max(floor, int(budget * min(mean, _HORIZON // instances)))
 
 
 @kernel
@@ -208,7 +207,7 @@ def _kernel(
     # The mean and all limits are whole numbers that change once in n tuples.
     mean = scalars[MESSAGES] // n
     next_mean = (mean + 1) * n
-    slack = slack_of(mean, scalars[USUAL], budget)
+    slack = slack_of(mean, n, scalars[USUAL], budget)
     for i in range(keys.size):
         key = keys[i]
         slot = observe_by_chance(sketch, key, chance_seed)
@@ -218,7 +217,7 @@ def _kernel(
         if scalars[MESSAGES] == next_mean:
             mean += 1
             next_mean += n
-            slack = slack_of(mean, scalars[USUAL], budget)
+            slack = slack_of(mean, n, scalars[USUAL], budget)
         bits = key_bits(key, seed)
         place = place_of(home_of(bits, n), first, n)
         size = 0 if slot < 0 else class_of(counts[slot], sketch.scalars[TOTAL], n)

@@ -7,12 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits
 from unskew.kernel import kernel
 
 
-@register
 class Key(Grouping):
     """Send every tuple of a key to the key's home: no key is split, hot keys overload their home.
 

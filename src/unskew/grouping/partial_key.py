@@ -7,12 +7,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, second_of
 from unskew.kernel import kernel
 
 
-@register
 class PartialKey(Grouping):
     """Send each tuple to the less loaded of the two choices of its key.
 

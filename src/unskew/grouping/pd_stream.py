@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from unskew.errors import BadParameter
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, place_of, second_of
 from unskew.grouping.least_loaded import (
     Levels,
@@ -31,7 +31,6 @@ _STAGES = 3
 """Window lengths that `adaptive` chooses from, each twice the one before."""
 
 
-@register
 class PdStream(Grouping):
     """Split a hot key over as many instances as the sampling window says it needs.
 

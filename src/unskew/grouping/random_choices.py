@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import key_bits, scatter
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
 from unskew.kernel import kernel
@@ -15,7 +15,6 @@ from unskew.mixing import counter_bits
 from unskew.parameters import fraction, whole_number
 
 
-@register
 class RandomChoices(Grouping):
     """Try the choices of a key one after the other until an instance has room.
 

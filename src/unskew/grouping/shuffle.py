@@ -7,11 +7,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.kernel import kernel
 
 
-@register
 class Shuffle(Grouping):
     """Send tuples to all instances in turn: perfect balance, every key everywhere.
 

@@ -7,13 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import Grouping, register
+from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, second_of
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
 
 
-@register
 class TwoChoices(Grouping):
     """Draw two instances at random for each tuple and take the less loaded.
 

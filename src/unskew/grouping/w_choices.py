@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.grouping.base import register
 from unskew.grouping.choices import home_of, key_bits, place_of, second_of
 from unskew.grouping.head import HeadGrouping, in_head
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
@@ -15,7 +14,6 @@ from unskew.kernel import kernel
 from unskew.sketches.space_saving import Counters, observe
 
 
-@register
 class WChoices(HeadGrouping):
     """Send a head key to the least loaded of all instances, a tail key to one of its two choices.
 
