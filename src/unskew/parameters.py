@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unskew.errors import BadParameter
+
+
+def key_hashes(function: str, keys: object) -> NDArray[np.uint64]:
+    """Return key hashes in one piece if they are what `function` takes."""
+    if not isinstance(keys, np.ndarray) or keys.dtype != np.uint64 or keys.ndim != 1:
+        shape = f"{keys.ndim} dimension(s) of {keys.dtype}" if isinstance(keys, np.ndarray) else ""
+        raise BadParameter(
+            f"{function} takes a one-dimensional array of uint64 key hashes, not "
+            f"{shape or type(keys).__name__}; hash other keys with unskew.hash_keys"
+        )
+    return np.ascontiguousarray(keys)
 
 
 def whole_number(name: str, value: object, *, least: int, most: int) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from unskew.errors import BadParameter
+from unskew.kernel import compiled
 from unskew.metrics import MOST_INSTANCES, imbalance, memory, replication_factor
-from unskew.parameters import whole_number
+from unskew.parameters import key_hashes, whole_number
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
@@ -58,12 +58,7 @@ class KeyIndex:
         keys : array of uint64
             Hashes of the keys.
         """
-        hashes = np.ascontiguousarray(keys)
-        if hashes.dtype != np.uint64 or hashes.ndim != 1:
-            raise BadParameter(
-                f"ids takes a one-dimensional array of uint64 key hashes, not {hashes.ndim} "
-                f"dimension(s) of {hashes.dtype}; hash other keys with unskew.hash_keys"
-            )
+        hashes = key_hashes("ids", keys)
         ids = np.empty(hashes.size, dtype=np.uint32)
         done = 0
         while True:
@@ -188,7 +183,7 @@ class KeyTally:
         self._held, self._copies = held, copies
 
 
-@njit(cache=True)
+@compiled
 def _place(key: np.uint64, slots: NDArray[np.uint64], shift: np.uint64) -> int:
     """Return the slot of a key, or the empty one where it belongs."""
     # Keys that are no hashes, such as 1, 2, 3 or multiples of 1024, are spread too: in the upper
@@ -200,7 +195,7 @@ def _place(key: np.uint64, slots: NDArray[np.uint64], shift: np.uint64) -> int:
     return int(slot)
 
 
-@njit(cache=True)
+@compiled
 def _upper_bits(slots: NDArray[np.uint64]) -> np.uint64:
     """Return the shift that leaves as many bits as it takes to number the slots, a power of 2."""
     shift = 64
@@ -209,7 +204,7 @@ def _upper_bits(slots: NDArray[np.uint64]) -> np.uint64:
     return np.uint64(shift)
 
 
-@njit(cache=True)
+@compiled
 def _number(
     keys: NDArray[np.uint64],
     start: int,
@@ -235,7 +230,7 @@ def _number(
     return keys.size, size
 
 
-@njit(cache=True)
+@compiled
 def _rehash(slots: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
     """Return the same keys in a larger table."""
     larger = np.zeros((capacity, 2), dtype=np.uint64)
@@ -248,7 +243,7 @@ def _rehash(slots: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
     return larger
 
 
-@njit(cache=True)
+@compiled
 def _count(
     ids: NDArray[np.uint32] | NDArray[np.int64],
     chosen: NDArray[np.int32],

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import BadParameter, BadSnapshot, UnknownGrouping
 from unskew.mixing import spread_seed
-from unskew.parameters import whole_number
+from unskew.parameters import key_hashes, whole_number
 
 MAX_INSTANCES = 2**31 - 1
 """Instances are int32."""
@@ -62,12 +62,7 @@ class Grouping(ABC):
         keys : array of uint64
             Hashes of the keys, as `unskew.hash_keys` or Spark's `xxhash64` make them.
         """
-        keys = np.ascontiguousarray(keys)
-        if keys.dtype != np.uint64 or keys.ndim != 1:
-            raise BadParameter(
-                f"route takes a one-dimensional array of uint64 key hashes, not {keys.ndim} "
-                f"dimension(s) of {keys.dtype}; hash other keys with unskew.hash_keys"
-            )
+        keys = key_hashes("route", keys)
         chosen = np.empty(keys.size, dtype=np.int32)
         self._route(keys, chosen)
         if self._first:
@@ -122,6 +117,11 @@ class Grouping(ABC):
             )
         for name, array in self._state.items():
             given = snapshot[name]
+            if not isinstance(given, np.ndarray):
+                raise BadSnapshot(
+                    f"array {name!r} of a {self.name} snapshot is a {type(given).__name__}; "
+                    f"save snapshots as arrays, for instance with numpy.savez"
+                )
             if given.shape != array.shape or given.dtype != array.dtype:
                 raise BadSnapshot(
                     f"array {name!r} of a {self.name} snapshot should be {array.dtype}"

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.errors import BadParameter
 from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, second_of
 from unskew.kernel import kernel
@@ -43,6 +44,8 @@ class CardinalityAware(Grouping):
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
         self.remembered = whole_number("remembered", remembered, least=_WAYS, most=2**30)
+        if self.remembered % _WAYS:
+            raise BadParameter(f"remembered must be a multiple of {_WAYS}, not {remembered}")
         sets = self.remembered // _WAYS
         self._state["seen"] = self._seen = np.zeros((sets, _WAYS), dtype=np.uint64)
 
@@ -69,13 +72,13 @@ def _kernel(
         home = home_of(bits, loads.size)
         second = second_of(bits, loads.size)
         # A memory is the mixed key, a bijection, with its lowest bit telling which choice it was:
-        # two keys that differ in that bit alone share it. The set is the bits below the home's.
+        # two keys that differ in that bit alone share it. The set is chosen by the lower half.
         row = seen[np.int64(bits & np.uint64(0xFFFFFFFF)) % seen.shape[0]]
         memory = bits | one
         way = 0
         while way < row.size - 1 and row[way] | one != memory:
             way += 1
-        known = row[way] | one == memory
+        known = row[way] != 0 and row[way] | one == memory
         use_second = row[way] != memory if known else loads[second] < loads[home]
         # The latest key comes first, the one used least lately goes.
         for j in range(way, 0, -1):

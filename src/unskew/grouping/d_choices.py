@@ -34,7 +34,7 @@ class DChoices(HeadGrouping):
     theta : float, optional
         Share from which a key belongs to the head; 1 / (5 instances) by default.
     counters : int, optional
-        Keys that the sketch keeps, 10 a instance by default.
+        Keys that the sketch keeps, 8 an instance by default.
     e : float, default 1e-4
         Imbalance to tolerate, as a share of all tuples. Less makes d larger.
 
@@ -74,6 +74,11 @@ class DChoices(HeadGrouping):
     def choices(self) -> int:
         """The d in force."""
         return int(self._choices[0])
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of router state, the list of head shares included."""
+        return super().state_bytes + self._shares.nbytes
 
     def _route(self, keys: NDArray[np.uint64], chosen: NDArray[np.int32]) -> None:
         _kernel(

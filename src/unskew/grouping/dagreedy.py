@@ -36,8 +36,9 @@ class DAGreedy(Grouping):
     and the least loaded instance can win.
 
     The paper bounds holding by its window; here a key holds its instances, its home first, while it
-    stays hot. Keys are counted by SpaceSaving with 4 counters an instance, not exactly, so the
-    threshold is met only by keys that such a sketch can be sure of.
+    stays hot. Of equal scores the holder's wins. Keys are counted by SpaceSaving with 4 counters an
+    instance, not exactly, so the threshold is met only by keys that such a sketch is sure of (count
+    less error), and a key that loses its counter is cold.
 
     Parameters
     ----------

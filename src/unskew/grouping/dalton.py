@@ -38,6 +38,12 @@ class Dalton(Grouping):
     in which it stayed hot, up to 6: a key with a larger share than 6 instances can carry is never
     balanced. Values of instances never tried are -2 and not stored. O(1) a tuple.
 
+    Load and mean include the current tuple, holders are those of this slide, the chosen one
+    included. A hot tuple draws once whether to explore, and if so once more: any instance while the
+    key may have more of them, else one that it has. Of equal values the oldest instance is used;
+    values are rounded to 32 bits. Keys are counted by SpaceSaving, hot by the tuples that it is
+    sure of (count less error), and a key that loses its counter is cold.
+
     Parameters
     ----------
     instances, seed, source

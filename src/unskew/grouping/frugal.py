@@ -16,9 +16,10 @@ from unskew.sketches.space_saving import (
     TOTAL,
     USED,
     Counters,
+    admit_by_chance,
+    count,
     halve,
     new_counters,
-    observe_by_chance,
 )
 
 _EVIDENCE = 8
@@ -47,8 +48,9 @@ class Frugal(Grouping):
     of instances that they fill (up to 1, 8, 64, ...), and a class sees an instance as full when the
     load of its own and of smaller classes there is above the mean by half the slack, or all load by
     three quarters. So where keys meet, the larger one yields, which costs one more copy of a single
-    key, and the smaller ones, of which there are many, stay. The hottest key of all goes to the
-    least loaded instance when its home is full, and evens out the rest. A cold key leaves its home
+    key, and the smaller ones, of which there are many, stay. The hottest key of all, until another
+    has a larger count, goes to the least loaded instance when its home is full, and evens out the
+    rest. A cold key leaves its home
     only if that is above the mean by the whole slack: in a stream with hot keys that hardly
     happens, as those have made room before.
 
@@ -56,7 +58,8 @@ class Frugal(Grouping):
     m / n + max(3, max_imbalance min(m, 500_000) / n) of them, whatever the keys and their order; so
     the imbalance is at most max(`max_imbalance`, 3 n / m), summed over any number of sources too
     when m is the tuples of one. In batches (`begin_batch`) it holds within each batch; the 3 tuples
-    become a twentieth of what the batch before brought an instance, at least 2, if that is less.
+    become a twentieth of what the batch before brought an instance, rounded and at least 2, if that
+    is less.
 
     **Cost**: O(1) a tuple, amortised, for the sketch and the least loaded instance; walks along the
     sequence go on where the key's last one stopped until the mean has grown by a tuple. Memory is
@@ -210,7 +213,12 @@ def _kernel(
     slack = slack_of(mean, n, scalars[USUAL], budget)
     for i in range(keys.size):
         key = keys[i]
-        slot = observe_by_chance(sketch, key, chance_seed)
+        slot = count(sketch, key)
+        if slot < 0:
+            slot = admit_by_chance(sketch, key, chance_seed)
+            if slot >= 0:
+                # The walk was that of the key that had the slot before.
+                walks[slot, 0] = 0
         if sketch.scalars[TOTAL] >= _MEMORY * n:
             halve(sketch)
         scalars[MESSAGES] += 1

@@ -29,7 +29,7 @@ class HeadGrouping(Grouping):
         super().__init__(instances, seed=seed, source=source)
         self.theta = fraction("theta", 1 / (5 * self.instances) if theta is None else theta)
         self.counters = whole_number(
-            "counters", 10 * self.instances if counters is None else counters, least=1, most=2**28
+            "counters", 8 * self.instances if counters is None else counters, least=1, most=2**28
         )
         self._first = self._place_of_source()
         self._sketch = new_counters(self.counters)

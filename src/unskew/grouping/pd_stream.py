@@ -37,11 +37,12 @@ class PdStream(Grouping):
     The window holds the last N = alpha / theta keys. A key that it holds once has its two choices.
     A key that it holds n_k >= 2 times is hot, and wants floor(p n) of the n instances, where p is
     the share for which n_k or more tuples are seen with the chance P. A hot key starts with its two
-    choices and, while it wants more, gains the least loaded instance of all, one a tuple at most;
-    the least loaded of its candidates takes the tuple. When it leaves the window its candidates are
-    forgotten. The largest load stays within a tuple or two of the mean on Zipf streams; there is no
-    bound on the imbalance. Memory is bounded by the window. O(1) a tuple, amortised, where the
-    paper scans the window and the candidates.
+    choices and, while it wants more, gains the least loaded instance of all if that is below all of
+    its candidates, one a tuple at most; the least loaded of its candidates takes the tuple, the
+    first place of several. Of two choices that are alike the home takes it. When it leaves the
+    window its candidates are forgotten. The largest load stays within a tuple or two of the mean on
+    Zipf streams; there is no bound on the imbalance. Memory is bounded by the window. O(1) a tuple,
+    amortised, where the paper scans the window and the candidates.
 
     The paper's text says P = 99.9 %, the caption of its Table III 99 %, and the table's values are
     those of 99 %. Its binary search for p is a closed form here, the inverse of the regularised
@@ -61,7 +62,7 @@ class PdStream(Grouping):
     adaptive : bool, default False
         Let alpha and theta follow the skew that is seen. While the hottest key fills more than 4
         instances the window doubles, up to 4 times its length, and a key must be in it 4 or 8 times
-        to be hot: shares are estimated better and fewer keys are split. When the hottest key no
+        to become hot: shares are estimated better and fewer keys are split. When the hottest key no
         longer fills 2 instances the window shrinks again. This is the paper's future work.
 
     Examples
@@ -96,7 +97,9 @@ class PdStream(Grouping):
         self.alpha = fraction("alpha", alpha)
         self.theta = fraction("theta", 2 / self.instances if theta is None else theta)
         self.expected = fraction("expected", expected, below=1.0)
-        self.adaptive = bool(adaptive)
+        if not isinstance(adaptive, bool):
+            raise BadParameter(f"adaptive must be True or False, not {adaptive!r}")
+        self.adaptive = adaptive
         length = round(self.alpha / self.theta)
         if length < 1:
             raise BadParameter(
@@ -109,6 +112,8 @@ class PdStream(Grouping):
         self._wanted = np.zeros((stages, room + 1), dtype=slot_type(self.instances))
         for stage, held in enumerate(self.lengths):
             self._wanted[stage, : held + 1] = candidates_wanted(held, instances, self.expected)
+            # While the window shrinks it holds more than its length.
+            self._wanted[stage, held + 1 :] = self._wanted[stage, held]
         self._first = self._place_of_source()
         self._window = new_window(room)
         self._keep("window", self._window)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
-from unskew.parameters import whole_number
+from unskew.parameters import key_hashes, whole_number
 from unskew.sketches.slots import Slots, empty_index, find, remove
 
 TOTAL, USED, LEAST, NEXT, CHANCES = 0, 1, 2, 3, 4
@@ -50,7 +50,7 @@ class SpaceSaving:
     Parameters
     ----------
     counters : int
-        Keys to keep, at least 1; 40 bytes each.
+        Keys to keep, at least 1; 40 to 56 bytes each.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class SpaceSaving:
 
     def add(self, keys: NDArray[np.uint64]) -> None:
         """Count every tuple of an array of key hashes."""
-        _observe_all(self.state, keys)
+        _observe_all(self.state, key_hashes("add", keys))
 
     @property
     def messages(self) -> int:
@@ -96,22 +96,19 @@ class SpaceSaving:
 @kernel
 def observe(counters: Counters, key: np.uint64) -> int:
     """Count one tuple and return the slot of its key."""
-    slot = _count(counters, key)
+    slot = count(counters, key)
     return slot if slot >= 0 else take_over(counters, key, smallest(counters))
 
 
 @kernel
-def observe_by_chance(counters: Counters, key: np.uint64, seed: np.uint64) -> int:
-    """Count one tuple and return the slot of its key, or -1 if it was not let in.
+def admit_by_chance(counters: Counters, key: np.uint64, seed: np.uint64) -> int:
+    """Return the slot of a key that `count` found no slot for, or -1 if it is not let in.
 
-    A key without a counter takes over the smallest one, of count c, with a chance of 1 / (c + 1)
-    only, drawn by `seed` and the number of chances so far: rare keys, of which there are many, then
-    seldom push each other out, and counts are right on average instead of at most too high
-    (randomised admission, Ben Basat et al., INFOCOM 2017).
+    The key takes over the smallest counter, of count c, with a chance of 1 / (c + 1) only, drawn by
+    `seed` and the number of chances so far: rare keys, of which there are many, then seldom push
+    each other out, and few counts are too high (randomised admission, Ben Basat et al., INFOCOM
+    2017). The errors are no bounds then.
     """
-    slot = _count(counters, key)
-    if slot >= 0:
-        return slot
     slot = smallest(counters)
     counters.scalars[CHANCES] += 1
     bits = counter_bits(seed, np.uint64(counters.scalars[CHANCES]))
@@ -121,7 +118,7 @@ def observe_by_chance(counters: Counters, key: np.uint64, seed: np.uint64) -> in
 
 
 @kernel
-def _count(counters: Counters, key: np.uint64) -> int:
+def count(counters: Counters, key: np.uint64) -> int:
     """Count one tuple and return the slot of its key, or -1 if all slots belong to others."""
     places, keys, counts, errors, scalars = counters
     scalars[TOTAL] += 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from unskew.kernel import compiled
 from unskew.mixing import mix
 
 
-@njit(cache=True)
+@compiled
 def rank_keys(ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the key hash of each rank: the same key in every workload and for every seed.
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from unskew.kernel import compiled
 from unskew.mixing import counter_bits, unit
 
 _NEXT = np.uint64(1)
 
 
-@njit(cache=True)
+@compiled
 def area(x: float, exponent: float) -> float:
     """Return the integral of t ** -exponent for t from 1 to `x`, without a gap at exponent 1.
 
@@ -29,7 +29,7 @@ def area(x: float, exponent: float) -> float:
     return log_x * math.expm1(y) / y
 
 
-@njit(cache=True)
+@compiled
 def area_inverse(value: float, exponent: float) -> float:
     """Return the x whose `area` is `value`.
 
@@ -45,7 +45,7 @@ def area_inverse(value: float, exponent: float) -> float:
     return math.exp(math.log1p(max(y, -1.0 + 1e-16)) / (1.0 - exponent))
 
 
-@njit(cache=True)
+@compiled
 def zipf_ranks(
     seed: np.uint64,
     start: int,
