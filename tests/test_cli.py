@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.core import ParameterSource
 from click.testing import CliRunner, Result
 
 import unskew.cli.compare
 from unskew.cli import main
+from unskew.cli.compare import compare_command
 from unskew.grouping.base import groupings
 
 REQUIRED = [
@@ -41,6 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("rides.csv").write_text("city,driver\nOslo,1\nOslo,2\nBergen,2\nOslo,1\n")
     Path("nulls.csv").write_text("city,driver\nOslo,1\n,2\nBergen,3\n")
     Path("empty.txt").write_text("")
+    Path("out.bin").write_bytes(b"a\n")
     Path("header.csv").write_text("city\n")
     Path("directory.txt").mkdir()
     table = pa.table({"m": pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64()))})
@@ -179,7 +183,10 @@ BAD = {
         r"no column 'town'; choose among city, driver",
     ),
     "two columns and no key named": (["--input", "rides.csv"], r"choose the key among city"),
-    "a file of unknown format": (["--input", "out.bin"], r"out\.bin"),
+    "a file of unknown format": (
+        ["--input", "out.bin"],
+        r"cannot tell the format of out\.bin from its name; name it",
+    ),
     "a directory for a file": (["--input", "directory.txt"], r"is a directory; name a single"),
     "zero instances": (["--instances", "0"], r"instances must be from 1 to \d+, not 0"),
     "negative instances": (["--instances", "16,-4"], r"instances must be .*, not -4"),
@@ -204,7 +211,7 @@ BAD = {
     "damaged Parquet": (["--input", "damaged.parquet"], r"cannot read damaged\.parquet"),
     "zero sources": (["--sources", "0"], r"sources must be .*, not 0"),
     "zero messages": (["--messages", "0"], r"messages must be .*, not 0"),
-    "a negative exponent": (["--zipf", "-1"], r"exponent must be 0 or more, not -1"),
+    "a negative exponent": (["--zipf", "-1"], r"exponent must be at least 0, not -1"),
     "an exponent that is no number": (["--zipf", "nan"], r"exponent must be .*nan"),
     "an unknown data set": (["--dataset", "moon"], r"no data set 'moon'; choose one of ddos"),
     "a file and a skew": (["--input", "keys.txt", "--zipf", "1"], r"--input and --zipf exclude"),
@@ -289,8 +296,14 @@ def test_help_teaches_with_commands_that_parse() -> None:
     examples = re.findall(r"^ +unskew (compare.*)$", shown, flags=re.MULTILINE)
     assert len(examples) >= 5
     for example in examples:
-        words = example.partition(" |")[0].split()
-        assert all(option in shown for option in words if option.startswith("--"))
+        _, *arguments = shlex.split(example.partition(" |")[0])
+        with compare_command.make_context("compare", [*arguments]) as context:
+            given = [
+                name
+                for name in context.params
+                if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            ]
+        assert len(given) == sum(word.startswith("--") for word in arguments)
     assert "unskew compare" in run("--help").stdout
 
 

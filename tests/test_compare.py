@@ -294,7 +294,7 @@ def test_the_recommendation_says_what_key_grouping_would_cost() -> None:
     advice = recommend([row("key", 19.6, 1.0), row("frugal", 0.01, 1.012)])
     assert str(advice) == (
         "Use frugal: the busiest of 64 instances gets 1.01 times the mean at 1.01 instances per "
-        "key (least possible 1.00); with key grouping it gets 20.6 times the mean"
+        "key (balance needs 1.00); with key grouping it gets 20.6 times the mean"
     )
 
 

@@ -92,9 +92,17 @@ def test_what_a_tally_returns_is_a_copy() -> None:
 @pytest.mark.parametrize(
     ("ids", "chosen", "says"),
     [
-        (np.array([0]), np.array([4], dtype=np.int32), "instance 4, outside 0 to 3"),
+        (
+            np.array([0]),
+            np.array([4], dtype=np.int32),
+            "instance 4, outside 0 to 3; give the tally",
+        ),
         (np.array([0]), np.array([-1], dtype=np.int32), "instance -1, outside 0 to 3"),
-        (np.array([-1]), np.array([0], dtype=np.int32), "from 0 to 4294967295"),
+        (
+            np.array([-1]),
+            np.array([0], dtype=np.int32),
+            "from 0 to 4294967295, dense, not -1; make them",
+        ),
         (np.array([0.0]), np.array([0], dtype=np.int32), "make them with KeyIndex"),
         (np.array([0]), np.array([0, 1], dtype=np.int32), "for each of the 1 tuples"),
         (np.array([0]), np.array([0]), "not int64"),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from unskew.errors import BadInput, BadParameter
 from unskew.grouping.base import Grouping, grouping, groupings
 from unskew.metrics import imbalance, replication_lower_bound
-from unskew.parameters import fraction, whole_number
+from unskew.parameters import number, whole_number
 from unskew.tally import KeyIndex, KeyTally
 from unskew.workloads.base import Workload
 
@@ -162,6 +162,8 @@ def compare(
         raise BadParameter("there is nothing to compare; give at least one count and one grouping")
     given = dict(parameters or {})
     for name in given:
+        for own in given[name].keys() & {"seed", "source"}:
+            raise BadParameter(f"{own!r} is not a parameter of {name!r} here; give seed to compare")
         if name not in chosen:
             raise BadParameter(f"parameters are for {name!r}, which is not compared; leave it out")
     sources = whole_number("sources", sources, least=1, most=MOST_SOURCES)
@@ -218,7 +220,7 @@ def recommend(rows: Sequence[Comparison], *, tolerance: float = TOLERANCE) -> Re
     >>> print(recommend([key, frugal]))  # doctest: +ELLIPSIS
     Use frugal: the busiest of 8 instances gets 1.01 times the mean at 1.04 instances per key (...
     """
-    fraction("tolerance", tolerance)
+    number("tolerance", tolerance, above=0)
     if not rows:
         raise BadParameter("there are no rows to recommend from; compare some groupings first")
     largest = max(row.instances for row in rows)
@@ -231,7 +233,7 @@ def recommend(rows: Sequence[Comparison], *, tolerance: float = TOLERANCE) -> Re
 
     reason = (
         f"the busiest of {largest} instances gets {_times(pick)} the mean at "
-        f"{_digits(pick.replication_factor)} instances per key (least possible "
+        f"{_digits(pick.replication_factor)} instances per key (balance needs "
         f"{_digits(pick.lower_bound)})"
     )
     plain = next((row for row in there if row.grouping == "key"), None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from getpass import getuser
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,32 +33,63 @@ def compiled(function: F) -> F:
     return _compile(function)
 
 
-def _cache_directory() -> str:
-    """Return a directory beside the sources that is another one after any change of them.
+def stamp(package: Path) -> str:
+    """Return a name that is another one after any change of the sources of a package.
 
     numba looks at the file of a function, not at the files of the functions that it calls, and
     would go on with machine code in which an old version of those is built in.
     """
-    package = Path(__file__).parent
-    stamps = sorted(
-        (str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in package.rglob("*.py")
-    )
-    return str(
-        package / "__pycache__" / f"kernels-{sha256(repr(stamps).encode()).hexdigest()[:16]}"
-    )
+    digest = sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(f"{file.relative_to(package)}\0".encode())
+        digest.update(file.read_bytes())
+    return f"kernels-{digest.hexdigest()[:16]}"
 
 
-_CACHE = _cache_directory()
+def cache_directory(package: Path, given: str, temporary: Path) -> str | None:
+    """Return where to keep machine code: the first place that can be written, or None.
+
+    Parameters
+    ----------
+    package : Path
+        Folder of the sources.
+    given : str
+        What the user told numba, empty if nothing; it goes first.
+    temporary : Path
+        Folder for temporary files, which goes last.
+    """
+    name = stamp(package)
+    places = [Path(given)] if given else []
+    places += [package / "__pycache__", temporary / f"unskew-{_user()}"]
+    for place in places:
+        try:
+            (place / name).mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=place / name):
+                return str(place / name)
+        except OSError:
+            continue
+    return None
+
+
+def _user() -> str:
+    """Return who runs this: code that others wrote is not for us to run."""
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
 _settings: Any = numba_config
+_CACHE = cache_directory(Path(__file__).parent, _settings.CACHE_DIR, Path(gettempdir()))
 
 
 def _compile(function: F, **options: Any) -> F:
     """Compile with numba, with the machine code kept on disk: once per machine, not per process."""
     before = _settings.CACHE_DIR
-    # numba reads the setting here, once; what the user set for all functions goes first.
-    _settings.CACHE_DIR = before or _CACHE
+    # numba reads the setting here, once.
+    _settings.CACHE_DIR = _CACHE or before
     try:
-        made: F = njit(cache=True, **options)(function)
+        made: F = njit(cache=_CACHE is not None, **options)(function)
     finally:
         _settings.CACHE_DIR = before
     return made

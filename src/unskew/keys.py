@@ -14,22 +14,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
 from unskew.errors import BadParameter, UnhashableKey
+from unskew.xxhash64 import (
+    fold_big_integers,
+    fold_bytes,
+    fold_ints,
+    fold_longs,
+    ranks_of_owners,
+    without_nulls,
+)
 
 SEED = np.uint64(42)
 """The seed of Spark's ``xxhash64``, and so the hash of a row of nulls."""
 
 SLICE_ROWS = 1 << 16
 """Rows converted at a time, so that no temporary grows with the column."""
-
-_P1 = np.uint64(0x9E3779B185EBCA87)
-_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_P3 = np.uint64(0x165667B19E3779F9)
-_P4 = np.uint64(0x85EBCA77C2B2AE63)
-_P5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def hash_keys(*columns: Any) -> NDArray[np.uint64]:
@@ -226,7 +227,7 @@ def _fold(array: pa.Array, owners: NDArray[np.int64], hashes: NDArray[np.uint64]
         return
     if array.null_count:
         bitmap = np.frombuffer(array.buffers()[0], dtype=np.uint8)
-        owners = _without_nulls(bitmap, array.offset, owners)
+        owners = without_nulls(bitmap, array.offset, owners)
     if pa.types.is_struct(kind):
         _fold_struct(array, owners, hashes)
     elif _is_any_list(kind):
@@ -235,15 +236,15 @@ def _fold(array: pa.Array, owners: NDArray[np.int64], hashes: NDArray[np.uint64]
         _fold(array.flatten(), np.repeat(owners, lengths), hashes)
     elif _is_bytes(kind):
         offsets, data = _bytes_of(array)
-        _fold_bytes(offsets, data, owners, hashes)
+        fold_bytes(offsets, data, owners, hashes)
     elif pa.types.is_decimal(kind) or pa.types.is_uint64(kind):
         _fold_decimal(array, owners, hashes)
     else:
         numbers = _numbers_of(array)
         if numbers.dtype.itemsize == 4:
-            _fold_ints(numbers.view(np.uint32), owners, hashes)
+            fold_ints(numbers.view(np.uint32), owners, hashes)
         else:
-            _fold_longs(numbers.view(np.uint64), owners, hashes)
+            fold_longs(numbers.view(np.uint64), owners, hashes)
 
 
 def _fold_struct(
@@ -251,7 +252,7 @@ def _fold_struct(
 ) -> None:
     """Fold all fields of a struct before the next struct of the same owner."""
     fields = [array.field(i) for i in range(array.type.num_fields)]
-    ranks = _ranks(owners, hashes.size)
+    ranks = ranks_of_owners(owners, hashes.size)
     most = int(ranks.max())
     if most <= 0 or len(fields) == 1:
         for field in fields:
@@ -306,10 +307,10 @@ def _ticks(array: pa.Array, *, per: str) -> NDArray[np.generic]:
     kind = array.type
     width = np.int32 if kind.bit_width == 32 else np.int64
     raw = np.frombuffer(array.buffers()[1], dtype=width)[array.offset : array.offset + len(array)]
-    source, target = _NANOSECONDS[kind.unit], _NANOSECONDS[per]
-    if source < target:
-        return raw // (target // source)
-    factor = source // target
+    unit, wanted = _NANOSECONDS[kind.unit], _NANOSECONDS[per]
+    if unit < wanted:
+        return raw // (wanted // unit)
+    factor = unit // wanted
     if factor == 1:
         return raw
     ticks = raw.astype(np.int64)
@@ -355,181 +356,6 @@ def _fold_decimal(array: pa.Array, owners: NDArray[np.int64], hashes: NDArray[np
     words = np.frombuffer(array.buffers()[1], dtype=np.uint64).reshape(-1, 2)
     words = words[array.offset : array.offset + len(array)]
     if array.type.precision <= 18:
-        _fold_longs(np.ascontiguousarray(words[:, 0]), owners, hashes)
+        fold_longs(np.ascontiguousarray(words[:, 0]), owners, hashes)
     else:
-        _fold_big_integers(words, owners, hashes)
-
-
-@njit(cache=True)
-def _without_nulls(
-    bitmap: NDArray[np.uint8], offset: int, owners: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    kept = np.empty_like(owners)
-    for i in range(owners.size):
-        bit = offset + i
-        valid = (bitmap[bit >> 3] >> (bit & 7)) & 1
-        kept[i] = owners[i] if valid else -1
-    return kept
-
-
-@njit(cache=True)
-def _ranks(owners: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    """Count the elements of each owner from 0, in order; -1 where there is no owner."""
-    seen = np.zeros(rows, dtype=np.int64)
-    ranks = np.empty_like(owners)
-    for i in range(owners.size):
-        owner = owners[i]
-        if owner < 0:
-            ranks[i] = -1
-        else:
-            ranks[i] = seen[owner]
-            seen[owner] += 1
-    return ranks
-
-
-@njit(cache=True, inline="always")
-def _rotate(x: np.uint64, bits: int) -> np.uint64:
-    return np.uint64((x << np.uint64(bits)) | (x >> np.uint64(64 - bits)))
-
-
-@njit(cache=True, inline="always")
-def _mix(h: np.uint64) -> np.uint64:
-    h = (h ^ (h >> np.uint64(33))) * _P2
-    h = (h ^ (h >> np.uint64(29))) * _P3
-    return np.uint64(h ^ (h >> np.uint64(32)))
-
-
-@njit(cache=True, inline="always")
-def _add_long(h: np.uint64, x: np.uint64) -> np.uint64:
-    h ^= _rotate(x * _P2, 31) * _P1
-    return np.uint64(_rotate(h, 27) * _P1 + _P4)
-
-
-@njit(cache=True, inline="always")
-def _add_int(h: np.uint64, x: np.uint64) -> np.uint64:
-    h ^= x * _P1
-    return np.uint64(_rotate(h, 23) * _P2 + _P3)
-
-
-@njit(cache=True, inline="always")
-def _add_byte(h: np.uint64, x: np.uint64) -> np.uint64:
-    h ^= x * _P5
-    return np.uint64(_rotate(h, 11) * _P1)
-
-
-@njit(cache=True)
-def _fold_ints(
-    values: NDArray[np.uint32], owners: NDArray[np.int64], hashes: NDArray[np.uint64]
-) -> None:
-    for i in range(owners.size):
-        row = owners[i]
-        if row >= 0:
-            h = hashes[row] + _P5 + np.uint64(4)
-            hashes[row] = _mix(_add_int(h, np.uint64(values[i])))
-
-
-@njit(cache=True)
-def _fold_longs(
-    values: NDArray[np.uint64], owners: NDArray[np.int64], hashes: NDArray[np.uint64]
-) -> None:
-    for i in range(owners.size):
-        row = owners[i]
-        if row >= 0:
-            h = hashes[row] + _P5 + np.uint64(8)
-            hashes[row] = _mix(_add_long(h, values[i]))
-
-
-@njit(cache=True, inline="always")
-def _read_int(data: NDArray[np.uint8], at: np.uint64) -> np.uint64:
-    # Unsigned positions need no check for negative ones: the four reads become a single load.
-    return np.uint64(
-        np.uint64(data[at])
-        | np.uint64(data[at + np.uint64(1)]) << np.uint64(8)
-        | np.uint64(data[at + np.uint64(2)]) << np.uint64(16)
-        | np.uint64(data[at + np.uint64(3)]) << np.uint64(24)
-    )
-
-
-@njit(cache=True, inline="always")
-def _read_long(data: NDArray[np.uint8], at: np.uint64) -> np.uint64:
-    high = _read_int(data, at + np.uint64(4))
-    return np.uint64(_read_int(data, at) | high << np.uint64(32))
-
-
-@njit(cache=True, inline="always")
-def _round(v: np.uint64, x: np.uint64) -> np.uint64:
-    return np.uint64(_rotate(v + x * _P2, 31) * _P1)
-
-
-@njit(cache=True, inline="always")
-def _merge(h: np.uint64, v: np.uint64) -> np.uint64:
-    return np.uint64((h ^ _round(np.uint64(0), v)) * _P1 + _P4)
-
-
-@njit(cache=True)
-def _hash_bytes(
-    data: NDArray[np.uint8], at: np.uint64, stop: np.uint64, seed: np.uint64
-) -> np.uint64:
-    size = stop - at
-    if size >= np.uint64(32):
-        v1 = seed + _P1 + _P2
-        v2 = seed + _P2
-        v3 = seed
-        v4 = seed - _P1
-        while stop - at >= np.uint64(32):
-            v1 = _round(v1, _read_long(data, at))
-            v2 = _round(v2, _read_long(data, at + np.uint64(8)))
-            v3 = _round(v3, _read_long(data, at + np.uint64(16)))
-            v4 = _round(v4, _read_long(data, at + np.uint64(24)))
-            at += np.uint64(32)
-        h = _rotate(v1, 1) + _rotate(v2, 7) + _rotate(v3, 12) + _rotate(v4, 18)
-        h = _merge(_merge(_merge(_merge(h, v1), v2), v3), v4)
-    else:
-        h = seed + _P5
-    h += size
-    while stop - at >= np.uint64(8):
-        h = _add_long(h, _read_long(data, at))
-        at += np.uint64(8)
-    if stop - at >= np.uint64(4):
-        h = _add_int(h, _read_int(data, at))
-        at += np.uint64(4)
-    while at < stop:
-        h = _add_byte(h, np.uint64(data[at]))
-        at += np.uint64(1)
-    return _mix(h)
-
-
-@njit(cache=True)
-def _fold_bytes(
-    offsets: NDArray[np.signedinteger[Any]],
-    data: NDArray[np.uint8],
-    owners: NDArray[np.int64],
-    hashes: NDArray[np.uint64],
-) -> None:
-    for i in range(owners.size):
-        row = owners[i]
-        if row >= 0:
-            hashes[row] = _hash_bytes(
-                data, np.uint64(offsets[i]), np.uint64(offsets[i + 1]), hashes[row]
-            )
-
-
-@njit(cache=True)
-def _fold_big_integers(
-    words: NDArray[np.uint64], owners: NDArray[np.int64], hashes: NDArray[np.uint64]
-) -> None:
-    """Fold two's complement of 128 bits as its fewest bytes, most significant first."""
-    data = np.empty(16, dtype=np.uint8)
-    for i in range(owners.size):
-        row = owners[i]
-        if row < 0:
-            continue
-        for j in range(8):
-            shift = np.uint64(56 - 8 * j)
-            data[j] = np.uint8((words[i, 1] >> shift) & np.uint64(255))
-            data[8 + j] = np.uint8((words[i, 0] >> shift) & np.uint64(255))
-        first = 0
-        filler = 255 if data[0] >= 128 else 0
-        while first < 15 and data[first] == filler and (data[first + 1] >= 128) == (filler == 255):
-            first += 1
-        hashes[row] = _hash_bytes(data, np.uint64(first), np.uint64(16), hashes[row])
+        fold_big_integers(words, owners, hashes)

@@ -6,6 +6,8 @@ unit. Each takes one number per instance unless it says otherwise.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -94,12 +96,12 @@ def replication_lower_bound(key_counts: ArrayLike, instances: int) -> float:
     ----------
     Ours. Pd-Stream, eq. 16, gives a hot key floor(p n) candidates, beside at least two.
     """
-    counts = np.asarray(key_counts)
-    if counts.ndim != 1 or not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
-        raise BadParameter("key_counts must be one whole number from 0 up for each key")
-    counts = counts[counts > 0].astype(np.int64)
+    given = _whole_numbers("key_counts", key_counts, each="key", counter="KeyIndex")
+    counts = given[given > 0].astype(np.int64)
     if counts.size == 0:
-        raise BadParameter("key_counts has no key with a tuple; count a stream first")
+        raise BadParameter(
+            f"none of the {given.size} keys in key_counts has a tuple; count a stream first"
+        )
     n = whole_number("instances", instances, least=1, most=MOST_INSTANCES)
     total = int(counts.sum())
     # Only these can need more than one instance: in exact integers, without overflow.
@@ -125,11 +127,9 @@ def memory(keys_per_instance: ArrayLike) -> int:
     ----------
     Consistent Grouping, Section IV, M_w(t) summed over the workers.
     """
-    values = np.asarray(keys_per_instance)
-    if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.integer):
-        raise BadParameter("keys_per_instance must be one whole number for each instance")
-    if (values < 0).any():
-        raise BadParameter(f"keys_per_instance must be 0 or more, not {values.min()}")
+    values = _whole_numbers(
+        "keys_per_instance", keys_per_instance, each="instance", counter="KeyTally"
+    )
     return int(values.sum(dtype=np.int64))
 
 
@@ -156,7 +156,10 @@ def utilisation(loads: ArrayLike, capacities: ArrayLike) -> NDArray[np.float64]:
     limits = _per_instance("capacities", capacities)
     _same_size("loads", values, "capacities", limits)
     if (limits == 0).any():
-        raise BadParameter("capacities must be above 0; leave out instances that cannot work")
+        raise BadParameter(
+            f"capacities must be above 0, not 0 as of instance {limits.argmin()}; leave out "
+            f"instances that cannot work"
+        )
     return values / limits
 
 
@@ -285,7 +288,10 @@ def offset_degree(tuples: ArrayLike, keys: ArrayLike, high: ArrayLike) -> float:
     data, held = _per_instance("tuples", tuples), _per_instance("keys", keys)
     flags = np.asarray(high)
     if flags.dtype != np.bool_ or flags.ndim != 1:
-        raise BadParameter("high must be one True or False for each instance")
+        raise BadParameter(
+            f"high must be one True or False for each instance, not {flags.dtype} of shape "
+            f"{flags.shape}; compare the loads with a limit, as in loads > limit"
+        )
     _same_size("tuples", data, "keys", held)
     _same_size("tuples", data, "high", flags)
     _mean("tuples", data)
@@ -293,7 +299,10 @@ def offset_degree(tuples: ArrayLike, keys: ArrayLike, high: ArrayLike) -> float:
     if not flags.any():
         return 1.0
     if held[flags].sum() == 0:
-        raise BadParameter("the highly loaded instances have no keys, so their data are no key's")
+        raise BadParameter(
+            f"the highly loaded instances have {data[flags].sum():g} tuples of 0 keys; count "
+            f"tuples and keys over the same time"
+        )
     return float((data[flags].sum() / data.sum()) / (held[flags].sum() / held.sum()))
 
 
@@ -324,7 +333,10 @@ def locality(origins: ArrayLike, targets: ArrayLike, counts: ArrayLike | None = 
     """
     start, end = np.asarray(origins), np.asarray(targets)
     if start.ndim != 1 or start.size == 0:
-        raise BadParameter("origins must be a list of at least one hop")
+        raise BadParameter(
+            f"origins must be a list of at least one hop, not an array of shape {start.shape}; "
+            f"give one instance or node for each hop"
+        )
     _same_size("origins", start, "targets", end)
     if counts is None:
         return float((start == end).mean())
@@ -332,6 +344,23 @@ def locality(origins: ArrayLike, targets: ArrayLike, counts: ArrayLike | None = 
     _same_size("origins", start, "counts", weights)
     _mean("counts", weights)
     return float(weights[start == end].sum() / weights.sum())
+
+
+def _whole_numbers(
+    name: str, values: ArrayLike, *, each: str, counter: str
+) -> NDArray[np.integer[Any]]:
+    """Return whole numbers from 0 up, at least one, such as `counter` counts them."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+        raise BadParameter(
+            f"{name} must be one whole number for each {each}, not {array.dtype} of shape "
+            f"{array.shape}; count them with {counter}"
+        )
+    if (array < 0).any():
+        raise BadParameter(
+            f"{name} must be 0 or more, not {array.min()}; count them with {counter}"
+        )
+    return array
 
 
 def _per_instance(name: str, values: ArrayLike) -> NDArray[np.float64]:

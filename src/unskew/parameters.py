@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,10 +30,28 @@ def whole_number(name: str, value: object, *, least: int, most: int) -> int:
     return int(value)
 
 
-def fraction(name: str, value: object, *, above: float = 0.0, below: float = np.inf) -> float:
-    """Return `value` as a float if it lies strictly between the bounds."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+def number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return `value` as a float if it is a number within the bounds that are given."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise BadParameter(f"{name} must be a number, not {value!r}")
-    if not above < value < below:
-        raise BadParameter(f"{name} must be above {above} and below {below}, not {value}")
+    if not isfinite(value):
+        raise BadParameter(f"{name} must be a finite number, not {value}")
+    wanted = []
+    if above is not None:
+        wanted.append((f"above {above:g}", value > above))
+    if least is not None:
+        wanted.append((f"at least {least:g}", value >= least))
+    if below is not None:
+        wanted.append((f"below {below:g}", value < below))
+    if not all(fits for _, fits in wanted):
+        raise BadParameter(
+            f"{name} must be {' and '.join(text for text, _ in wanted)}, not {value}"
+        )
     return float(value)

@@ -134,10 +134,15 @@ class KeyTally:
         # Both are looked at before anything is counted: an error leaves the tally as it was.
         if int(targets.min()) < 0 or int(targets.max()) >= self.instances:
             outside = targets[(targets < 0) | (targets >= self.instances)][0]
-            raise BadParameter(f"chosen has instance {outside}, outside 0 to {self.instances - 1}")
-        if int(ids.min()) < 0 or int(ids.max()) > _MOST_KEYS:
             raise BadParameter(
-                f"key_ids must be from 0 to {_MOST_KEYS}, dense; make them with KeyIndex"
+                f"chosen has instance {outside}, outside 0 to {self.instances - 1}; give the tally "
+                f"as many instances as the grouping"
+            )
+        if int(ids.min()) < 0 or int(ids.max()) > _MOST_KEYS:
+            outside = ids[(ids < 0) | (ids > _MOST_KEYS)][0]
+            raise BadParameter(
+                f"key_ids must be from 0 to {_MOST_KEYS}, dense, not {outside}; make them with "
+                f"KeyIndex"
             )
         self._make_room(int(ids.max()) + 1)
         _count(ids, targets, self._loads, self._keys, self._held, self._copies)

@@ -30,6 +30,7 @@ class Oracle:
     def __init__(self, router: RandomChoices) -> None:
         self.loads = [0] * router.instances
         self.e, self.tries, self.seed = router.e, router.tries, router._key_seed
+        self.first = router._first
         self.messages = 0
 
     def send(self, key: int) -> int:
@@ -37,7 +38,7 @@ class Oracle:
         self.messages += 1
         capacity = (1 + self.e) / n * self.messages
         choices = (choice(key, number, n, self.seed) for number in range(self.tries))
-        least = self.loads.index(min(self.loads))
+        least = min(range(n), key=lambda i: (self.loads[i], (i - self.first) % n))
         instance = next((i for i in choices if self.loads[i] < capacity), least)
         self.loads[instance] += 1
         return instance

@@ -79,7 +79,7 @@ def test_seeds_promote_other_keys() -> None:
         ({"hot": 4}, "at most a third of the keys, 3 of 10"),
         ({"hot": 0}, "hot must be from 1"),
         ({"period": 0}, "period must be from 1"),
-        ({"exponent": -1}, "exponent must be 0 or more"),
+        ({"exponent": -1}, "exponent must be at least 0"),
     ],
 )
 def test_bad_parameters_are_named(parameters: dict[str, int], says: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,13 @@ def test_a_file_that_goes_away(tmp_path: Path) -> None:
 def test_a_directory(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is a directory; name a single file"):
         open_keys(tmp_path)
+
+
+def test_a_pipe_is_refused_and_not_called_empty(tmp_path: Path) -> None:
+    pipe = tmp_path / "keys.txt"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match=r"keys\.txt is a pipe or a device.* a regular file first"):
+        open_keys(pipe)
 
 
 @pytest.mark.parametrize("name", ["w.json", "w", "w.gz", "w.parquet.gz", "w.csv.bz2"])

@@ -131,14 +131,14 @@ def test_a_mean_of_billions_needs_no_memory() -> None:
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"exponent": -0.1}, "exponent must be 0 or more, not -0.1"),
+        ({"exponent": -0.1}, "exponent must be at least 0, not -0.1"),
         ({"exponent": float("nan")}, "exponent"),
         ({"exponent": float("inf")}, "exponent"),
         ({"keys": 0}, "keys must be from 1"),
         ({"keys": 2.5}, "keys must be a whole number"),
         ({"messages": 0}, "messages must be from 1"),
         ({"seed": -1}, "seed must be from 0"),
-        ({"p1": 1.0}, "p1 must be above 0.0 and below 1.0"),
+        ({"p1": 1.0}, "p1 must be above 0 and below 1"),
         ({"p1": 0.5, "keys": 1}, "no second key"),
     ],
 )

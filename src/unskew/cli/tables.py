@@ -41,7 +41,9 @@ def comparison_table(
         group = [row for row in rows if row.instances == instances]
         table.add_section()
         bound = f"{group[0].lower_bound:.3f}"
-        table.add_row(Text(f"{instances} instances", style="cyan"), "", Text(f"≥ {bound}", "dim"))
+        table.add_row(
+            Text(f"{instances} instances", style="cyan"), "", Text(f"balance ≥ {bound}", "dim")
+        )
         for row in group:
             picked = row.grouping == recommendation.grouping
             cells = (row.grouping, *_cells(row))

@@ -1,5 +1,9 @@
 """Groupings: decide, tuple by tuple, which instance a key goes to."""
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from unskew.grouping.base import Grouping, Snapshot, grouping, groupings, register
 from unskew.grouping.bounded_ring import BoundedRing
 from unskew.grouping.cardinality_aware import CardinalityAware
@@ -33,6 +37,21 @@ for _grouping in (
     Frugal,
 ):
     register(_grouping)
+
+
+class _Callable(ModuleType):
+    """The package when it is called: `unskew.grouping(...)` makes a grouping.
+
+    `unskew.grouping` is a function there, by contract, and the package here; whichever of the two
+    an import statement has bound last, a call does the same.
+    """
+
+    def __call__(self, name: str, instances: int, **parameters: Any) -> Grouping:
+        """Make a grouping by name."""
+        return grouping(name, instances, **parameters)
+
+
+sys.modules[__name__].__class__ = _Callable
 
 __all__ = [
     "BoundedRing",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from hashlib import sha256
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +16,9 @@ from unskew.parameters import key_hashes, whole_number
 
 MAX_INSTANCES = 2**31 - 1
 """Instances are int32."""
+
+FORMAT = 1
+"""Version of the arrays in a snapshot; it grows when a grouping keeps its state in another way."""
 
 Snapshot = dict[str, NDArray[Any]]
 """The local state of a policy as plain arrays, one per name."""
@@ -104,32 +109,44 @@ class Grouping(ABC):
             if name.partition(".")[0] in self._per_batch:
                 array[...] = 0
 
+    @property
+    def made_by(self) -> str:
+        """The version of the state, the name and all parameters: what a snapshot belongs to."""
+        own = ", ".join(f"{key}={value}" for key, value in vars(self).items() if key[0] != "_")
+        return f"{FORMAT} {self.name} {own}"
+
     def snapshot(self) -> Snapshot:
-        """Return the whole state as plain arrays; `restore` continues from it exactly."""
-        return {name: array.copy() for name, array in self._state.items()}
+        """Return the whole state as plain arrays; `restore` continues from it exactly.
+
+        Beside the state there are `made_by`, the text of that name, and a checksum over all.
+        """
+        copies = {name: array.copy() for name, array in self._state.items()}
+        copies["made_by"] = np.frombuffer(self.made_by.encode(), dtype=np.uint8)
+        return {**copies, "checksum": _checksum(copies)}
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from a `snapshot` of a grouping that was made with the same parameters."""
-        if snapshot.keys() != self._state.keys():
+        """Continue from a snapshot.
+
+        Parameters
+        ----------
+        snapshot : dict of array
+            What `snapshot` of a grouping of the same name and parameters returned.
+        """
+        arrays = {name: np.asarray(array) for name, array in snapshot.items()}
+        made_by = arrays.get("made_by", np.empty(0)).tobytes().decode(errors="replace")
+        if made_by != self.made_by:
             raise BadSnapshot(
-                f"a snapshot of {self.name} has arrays {sorted(self._state)}, this one has "
-                f"{sorted(snapshot)}; restore it into the grouping that it was taken from"
+                f"a snapshot of {made_by or 'something else'!r} cannot be restored into "
+                f"{self.made_by!r}; make the grouping with the same parameters"
+            )
+        checksum = arrays.pop("checksum", np.empty(0))
+        if not np.array_equal(checksum, _checksum(arrays)):
+            raise BadSnapshot(
+                f"the snapshot of {self.made_by!r} is damaged, its checksum does not fit; restore "
+                f"an older one, or begin anew"
             )
         for name, array in self._state.items():
-            given = snapshot[name]
-            if not isinstance(given, np.ndarray):
-                raise BadSnapshot(
-                    f"array {name!r} of a {self.name} snapshot is a {type(given).__name__}; "
-                    f"save snapshots as arrays, for instance with numpy.savez"
-                )
-            if given.shape != array.shape or given.dtype != array.dtype:
-                raise BadSnapshot(
-                    f"array {name!r} of a {self.name} snapshot should be {array.dtype}"
-                    f"{array.shape}, not {given.dtype}{given.shape}; restore it into a grouping "
-                    f"made with the same parameters"
-                )
-        for name, array in self._state.items():
-            array[...] = snapshot[name]
+            array[...] = arrays[name]
 
     def _keep(self, prefix: str, arrays: NamedTuple) -> None:
         """Make the arrays of a part, such as a sketch, part of the state."""
@@ -157,6 +174,16 @@ class Grouping(ABC):
 
 
 _registry: dict[str, type[Grouping]] = {}
+
+
+def _checksum(arrays: Snapshot) -> NDArray[np.uint8]:
+    """Return a digest of the names, types, shapes and contents of arrays."""
+    digest = sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return np.frombuffer(digest.digest(), dtype=np.uint8)
 
 
 def register(cls: type[Grouping]) -> None:
@@ -194,7 +221,8 @@ def grouping(name: str, instances: int, **parameters: Any) -> Grouping:
         raise UnknownGrouping(
             f"there is no grouping {name!r}; choose one of {', '.join(_registry)}"
         ) from None
-    try:
-        return cls(instances, **parameters)
-    except TypeError as error:
-        raise BadParameter(f"grouping {name!r}: {error}") from error
+    known = [key for key in signature(cls).parameters if key != "instances"]
+    for key in parameters:
+        if key not in known:
+            raise BadParameter(f"{name} has no parameter {key!r}; it takes {', '.join(known)}")
+    return cls(instances, **parameters)

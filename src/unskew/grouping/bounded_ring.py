@@ -11,7 +11,7 @@ from unskew.grouping.base import Grouping
 from unskew.grouping.choices import key_bits
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
-from unskew.parameters import fraction, whole_number
+from unskew.parameters import number, whole_number
 
 
 class BoundedRing(Grouping):
@@ -51,7 +51,7 @@ class BoundedRing(Grouping):
         self, instances: int, *, seed: int = 0, source: int = 0, e: float = 0.01, points: int = 16
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
-        self.e = fraction("e", e)
+        self.e = number("e", e, above=0)
         self.points = whole_number("points", points, least=1, most=2**16)
         hashes = np.empty(self.instances * self.points, dtype=np.uint64)
         _place_points(hashes, ~self._key_seed)

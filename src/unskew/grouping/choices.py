@@ -1,4 +1,4 @@
-"""What a key's hash gives: a home, a second choice, a sequence through all instances. In numba.
+"""What a key's hash gives: a home, a second choice, a sequence through all instances.
 
 One mix of key and seed makes 64 bits: the upper half chooses the home, the lower half the rest, so
 that a grouping pays for one mix a tuple.

@@ -12,7 +12,7 @@ from unskew.grouping.head import HeadGrouping, in_head
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
-from unskew.parameters import fraction
+from unskew.parameters import number
 from unskew.sketches.space_saving import TOTAL, USED, Counters, observe
 
 _REFRESH = 16
@@ -25,7 +25,7 @@ class DChoices(HeadGrouping):
     d is the smallest number for which, for every prefix of the head, the load expected on the
     instances that it reaches fits onto them within `e`; where only all instances will do, they are
     all searched, as in W-Choices. It is computed anew every 16 tuples an instance from the sketch.
-    O(d) a tuple.
+    O(d) a tuple, and up to n h steps for a head of h keys each time that d is computed.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class DChoices(HeadGrouping):
         e: float = 1e-4,
     ) -> None:
         super().__init__(instances, seed=seed, source=source, theta=theta, counters=counters)
-        self.e = fraction("e", e)
+        self.e = number("e", e, above=0)
         self._levels = new_levels(self.instances)
         self._keep("levels", self._levels)
         self._state["choices"] = self._choices = np.array([min(2, self.instances), 0])

@@ -13,7 +13,6 @@ from unskew.grouping.least_loaded import (
     Levels,
     Sets,
     clear,
-    holds,
     include,
     least_loaded,
     least_of,
@@ -31,9 +30,9 @@ class DAGreedy(Grouping):
 
     The instance with the largest 0.5 [holds the key] - 0.5 (load - mean) / mean takes the tuple. So
     a hot key gains a copy only when its least loaded holder is above the least loaded instance by
-    more than the mean: little splitting, and an imbalance of up to 1. A key is hot if it had more
-    than 1 / (100 instances) of the previous interval. O(1) a tuple: only the least loaded holder
-    and the least loaded instance can win.
+    more than the mean: little splitting, and an imbalance of up to 1 from hot keys. A key is hot if
+    it had more than 1 / (100 instances) of the previous interval. O(1) a tuple: only the least
+    loaded holder and the least loaded instance can win.
 
     The paper bounds holding by its window; here a key holds its instances, its home first, while it
     stays hot. Of equal scores the holder's wins. Keys are counted by SpaceSaving with 4 counters an
@@ -136,9 +135,9 @@ def _kernel(
             place = least_of(holders, slot, loads, levels)
             emptiest = least_loaded(levels)
             if (loads[place] - loads[emptiest]) * n > total:
+                # Below all holders, so none of them.
                 place = emptiest
-                if not holds(holders, slot, place):
-                    include(holders, slot, place)
+                include(holders, slot, place)
         else:
             place = place_of(home_of(key_bits(key, seed), n), first, n)
         send(loads, levels, place)

@@ -11,7 +11,7 @@ from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, scatter
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits, unit
-from unskew.parameters import fraction, whole_number
+from unskew.parameters import number, whole_number
 from unskew.sketches.space_saving import TOTAL, USED, Counters, new_counters, observe, restart
 
 MOST_ARMS = 6
@@ -85,8 +85,8 @@ class Dalton(Grouping):
         counters: int | None = None,
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
-        self.epsilon = fraction("epsilon", epsilon, below=1.0)
-        self.rate = fraction("rate", rate, below=1.0)
+        self.epsilon = number("epsilon", epsilon, above=0, below=1)
+        self.rate = number("rate", rate, above=0, below=1)
         self.slide = whole_number("slide", slide, least=1, most=2**62)
         self.counters = whole_number(
             "counters", 4 * self.instances if counters is None else counters, least=1, most=2**28

@@ -11,7 +11,7 @@ from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, place_of, stride_of, strides_of
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
 from unskew.kernel import kernel
-from unskew.parameters import fraction, whole_number
+from unskew.parameters import number, whole_number
 from unskew.sketches.space_saving import (
     TOTAL,
     USED,
@@ -42,40 +42,43 @@ that the last batch had for each instance."""
 class Frugal(Grouping):
     """Split a key only when the imbalance would otherwise pass a budget, the largest keys first.
 
-    Every key has a home and, from there, its own sequence through all instances, the same at every
-    source and in every batch. A tuple goes to the first instance of its key's sequence that has
-    room, and who has room depends on the size of the key: hot keys fall into classes by the number
-    of instances that they fill (up to 1, 8, 64, ...), and a class sees an instance as full when the
-    load of its own and of smaller classes there is above the mean by half the slack, or all load by
-    three quarters. So where keys meet, the larger one yields, which costs one more copy of a single
-    key, and the smaller ones, of which there are many, stay. The hottest key of all, until another
-    has a larger count, goes to the least loaded instance when its home is full, and evens out the
-    rest. A cold key leaves its home
-    only if that is above the mean by the whole slack: in a stream with hot keys that hardly
-    happens, as those have made room before.
+    Guarantee: after m tuples of a source no instance has more than
+    m / n + max(3, max_imbalance min(m, 500_000) / n) of them, whatever the keys and their order. So
+    the imbalance is at most max(max_imbalance, 3 n / m), also of several sources together if m is
+    the tuples of the source with the fewest. In batches (`begin_batch`) it holds within each batch;
+    the 3 tuples become a twentieth of what the batch before brought an instance, rounded and at
+    least 2, if that is less.
 
-    **Guarantee**: after m tuples of a source no instance has more than
-    m / n + max(3, max_imbalance min(m, 500_000) / n) of them, whatever the keys and their order; so
-    the imbalance is at most max(`max_imbalance`, 3 n / m), summed over any number of sources too
-    when m is the tuples of one. In batches (`begin_batch`) it holds within each batch; the 3 tuples
-    become a twentieth of what the batch before brought an instance, rounded and at least 2, if that
-    is less.
-
-    **Cost**: O(1) a tuple, amortised, for the sketch and the least loaded instance; walks along the
-    sequence go on where the key's last one stopped until the mean has grown by a tuple. Memory is
-    bounded: 4 keys an instance in the sketch. Hot keys are found by SpaceSaving with randomised
-    admission, halved every 32 tuples an instance: a key that cools is forgotten, and goes back to
-    its home.
+    Cost: O(1) a tuple, amortised, for the sketch and the least loaded instance, and a walk over
+    instances that are full, up to n of them in the worst case, few on Zipf streams. Memory is
+    bounded by the sketch, 4 keys an instance.
 
     Parameters
     ----------
     instances, seed, source
         As of `Grouping`.
     max_imbalance : float, default 0.01
-        The budget: how far, in parts of the mean, the busiest instance may be above it. Less is
-        more splitting.
+        The budget, above 0: how far, in parts of the mean, the busiest instance may be above it.
+        Less is more splitting.
     counters : int, optional
-        Keys that the sketch keeps, 4 an instance by default.
+        Keys that the sketch keeps, at least 1; 4 an instance and no less than 64 by default.
+
+    Notes
+    -----
+    Every key has a home and, from there, its own sequence through all instances, the same at every
+    source and in every batch. A tuple goes to the first instance of its key's sequence that has
+    room, and who has room depends on the size of the key. Hot keys fall into classes by the number
+    of instances that they fill (up to 1, 8, 64, ...). A class sees an instance as full when the
+    load of its own and of smaller classes there is above the mean by half the slack, or all load by
+    three quarters. So where keys meet the larger one yields, which costs one more copy of a single
+    key, and the smaller ones, of which there are many, stay. The hottest key of all, until another
+    has a larger count, goes to the least loaded instance when its home is full, and evens out the
+    rest. A cold key leaves its home only if that is above the mean by the whole slack: in a stream
+    with hot keys that hardly happens, as those have made room before.
+
+    Hot keys are found by SpaceSaving with randomised admission, halved every 32 tuples an instance:
+    a key that cools is forgotten, and goes back to its home. The walk of a hot key goes on where
+    its last one stopped, until the mean has grown by a tuple.
 
     Examples
     --------
@@ -95,7 +98,7 @@ class Frugal(Grouping):
     name: ClassVar[str] = "frugal"
     reference: ClassVar[str] = "unskew's own; after Pd-Stream's future work"
 
-    _per_batch: ClassVar[tuple[str, ...]] = ("loads", "layers", "levels", "walks")
+    _per_batch: ClassVar[tuple[str, ...]] = ("loads", "class_loads", "levels", "walks")
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class Frugal(Grouping):
         counters: int | None = None,
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
-        self.max_imbalance = fraction("max_imbalance", max_imbalance)
+        self.max_imbalance = number("max_imbalance", max_imbalance, above=0, below=1e6)
         self.counters = whole_number(
             "counters",
             max(64, 4 * self.instances) if counters is None else counters,
@@ -120,8 +123,8 @@ class Frugal(Grouping):
         self._keep("sketch", self._sketch)
         # Loads by class: cold, then up to 1, 8, 64, ... instances.
         classes = 2 + -(-(self.instances - 1).bit_length() // 3)
-        self._layers = np.zeros((self.instances, classes), dtype=np.int64)
-        self._state["layers"] = self._layers
+        self._class_loads = np.zeros((self.instances, classes), dtype=np.int64)
+        self._state["class_loads"] = self._class_loads
         self._levels = new_levels(self.instances)
         self._keep("levels", self._levels)
         self._state["walks"] = self._walks = np.zeros((self.counters, 2), dtype=np.int64)
@@ -156,7 +159,7 @@ class Frugal(Grouping):
             keys,
             chosen,
             self._loads,
-            self._layers,
+            self._class_loads,
             self._levels,
             self._sketch,
             self._walks,
@@ -194,7 +197,7 @@ def _kernel(
     keys: NDArray[np.uint64],
     chosen: NDArray[np.int32],
     loads: NDArray[np.int64],
-    layers: NDArray[np.int64],
+    class_loads: NDArray[np.int64],
     levels: Levels,
     sketch: Counters,
     walks: NDArray[np.int64],
@@ -246,14 +249,14 @@ def _kernel(
                 if walks[slot, 0] == mean + 1:
                     place = int(walks[slot, 1])
                 stride = 0
-                while loads[place] >= most or _load_below(layers, place, size) >= most_below:
+                while loads[place] >= most or _load_below(class_loads, place, size) >= most_below:
                     if stride == 0:
                         stride = stride_of(bits, strides)
                     place = _step(place, stride, n)
                 walks[slot, 0] = mean + 1
                 walks[slot, 1] = place
         send(loads, levels, place)
-        layers[place, size] += 1
+        class_loads[place, size] += 1
         chosen[i] = place
 
 
@@ -265,9 +268,9 @@ def _step(place: int, stride: int, instances: int) -> int:
 
 
 @kernel
-def _load_below(layers: NDArray[np.int64], place: int, size: int) -> int:
+def _load_below(class_loads: NDArray[np.int64], place: int, size: int) -> int:
     """Return the load of a place from keys of this class and smaller ones."""
     load = 0
     for below in range(size + 1):
-        load += layers[place, below]
+        load += class_loads[place, below]
     return load

@@ -6,7 +6,7 @@ import numpy as np
 
 from unskew.grouping.base import Grouping
 from unskew.kernel import kernel
-from unskew.parameters import fraction, whole_number
+from unskew.parameters import number, whole_number
 from unskew.sketches.space_saving import TOTAL, USED, Counters, new_counters
 
 
@@ -27,7 +27,7 @@ class HeadGrouping(Grouping):
         counters: int | None = None,
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
-        self.theta = fraction("theta", 1 / (5 * self.instances) if theta is None else theta)
+        self.theta = number("theta", 1 / (5 * self.instances) if theta is None else theta, above=0)
         self.counters = whole_number(
             "counters", 8 * self.instances if counters is None else counters, least=1, most=2**28
         )

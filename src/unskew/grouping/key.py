@@ -1,4 +1,4 @@
-"""Key grouping: what Spark's own hash partitioning does."""
+"""Key grouping: one home for each key, as in Spark's hash partitioning."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Find the least loaded instance, or the least loaded of some, without looking at all. In numba.
+"""Find the least loaded instance, or the least loaded of some, without looking at all of them.
 
 Loads grow by one. So it is enough to know, in a bit for each instance, which ones are above the
 least load and which ones are exactly one above it; a tuple changes one bit of each, without a
-branch. Only when every instance is above the least load are the loads looked at again, which takes
-at least as many tuples as there are instances: O(1) a tuple, amortised, for any number of them.
+branch. Only when every instance is above the least load are the loads looked at again. After m
+tuples on n instances that has happened m / n times at the most: O(1) a tuple, amortised.
 
-A set of instances is a row of bits too, so its least loaded member is found 64 instances at a time.
-Of equal loads the first instance is taken.
+A set of instances is a row of bits too, so its least loaded member is found 64 instances at a time;
+only if none is near the least load are the members looked at one by one. Of equal loads the first
+instance is taken.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from unskew.kernel import kernel, lowest_bit
 
-LEAST, ABOVE = 0, 1
-"""Places in `Levels.scalars`: the least load, and how many instances are above it."""
+LEAST, ABOVE, WORD = 0, 1, 2
+"""Places in `Levels.scalars`: the least load, how many instances are above it, and the first word
+of `above` that may have one which is not."""
 
 _ONE, _SIX, _WORD = np.uint64(1), np.uint64(6), np.uint64(63)
 
@@ -45,7 +47,7 @@ def new_levels(instances: int) -> Levels:
     return Levels(
         np.zeros(words, dtype=np.uint64),
         np.zeros(words, dtype=np.uint64),
-        np.zeros(2, dtype=np.int64),
+        np.zeros(3, dtype=np.int64),
     )
 
 
@@ -78,6 +80,7 @@ def _raise(loads: NDArray[np.int64], levels: Levels) -> None:
     above, by_one, scalars = levels
     scalars[LEAST] += 1
     scalars[ABOVE] = 0
+    scalars[WORD] = 0
     for word in range(above.size):
         above[word] = ~by_one[word]
         by_one[word] = 0
@@ -91,10 +94,11 @@ def _raise(loads: NDArray[np.int64], levels: Levels) -> None:
 @kernel
 def least_loaded(levels: Levels) -> int:
     """Return the first of the least loaded instances."""
-    word = 0
-    while ~levels.above[word] == 0:
-        word += 1
-    return int((word << 6) + lowest_bit(~levels.above[word]))
+    above, _, scalars = levels
+    # Until the least load rises no instance comes back to it, so the search never goes back.
+    while ~above[scalars[WORD]] == 0:
+        scalars[WORD] += 1
+    return int((scalars[WORD] << 6) + lowest_bit(~above[scalars[WORD]]))
 
 
 @kernel
@@ -118,12 +122,6 @@ def least_of(sets: Sets, row: int, loads: NDArray[np.int64], levels: Levels) -> 
                 best = np.int64(member)
             rest &= rest - _ONE
     return int(best)
-
-
-@kernel
-def holds(sets: Sets, row: int, instance: int) -> bool:
-    """Return whether a set has the instance."""
-    return bool(sets.bits[row, instance >> 6] & (_ONE << (np.uint64(instance) & _WORD)))
 
 
 @kernel

@@ -23,12 +23,16 @@ from unskew.grouping.least_loaded import (
     send,
 )
 from unskew.kernel import kernel
-from unskew.parameters import fraction, whole_number
-from unskew.sketches.sampling_window import Window, enter, make_room, new_window
+from unskew.parameters import number, whole_number
+from unskew.sketches.sampling_window import FILLED, Window, enter, make_room, new_window
 from unskew.sketches.slots import Slots, slot_type
 
 _STAGES = 3
 """Window lengths that `adaptive` chooses from, each twice the one before."""
+
+_STAGE, _SEEN, _MOST = 0, 1, 2
+"""Places in `pace`: the stage, the tuples since it was last looked at whether it fits, and the most
+that a key was held since then."""
 
 
 class PdStream(Grouping):
@@ -41,8 +45,9 @@ class PdStream(Grouping):
     its candidates, one a tuple at most; the least loaded of its candidates takes the tuple, the
     first place of several. Of two choices that are alike the home takes it. When it leaves the
     window its candidates are forgotten. The largest load stays within a tuple or two of the mean on
-    Zipf streams; there is no bound on the imbalance. Memory is bounded by the window. O(1) a tuple,
-    amortised, where the paper scans the window and the candidates.
+    Zipf streams; there is no bound on the imbalance. Memory is bounded by the window, with n / 8
+    bytes of candidates for each place. O(1) a tuple, amortised, where the paper scans the window
+    and the candidates.
 
     The paper's text says P = 99.9 %, the caption of its Table III 99 %, and the table's values are
     those of 99 %. Its binary search for p is a closed form here, the inverse of the regularised
@@ -94,9 +99,9 @@ class PdStream(Grouping):
         adaptive: bool = False,
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
-        self.alpha = fraction("alpha", alpha)
-        self.theta = fraction("theta", 2 / self.instances if theta is None else theta)
-        self.expected = fraction("expected", expected, below=1.0)
+        self.alpha = number("alpha", alpha, above=0)
+        self.theta = number("theta", 2 / self.instances if theta is None else theta, above=0)
+        self.expected = number("expected", expected, above=0, below=1)
         if not isinstance(adaptive, bool):
             raise BadParameter(f"adaptive must be True or False, not {adaptive!r}")
         self.adaptive = adaptive
@@ -111,7 +116,7 @@ class PdStream(Grouping):
         room = whole_number("alpha / theta", self.lengths[-1], least=1, most=2**28)
         self._wanted = np.zeros((stages, room + 1), dtype=slot_type(self.instances))
         for stage, held in enumerate(self.lengths):
-            self._wanted[stage, : held + 1] = candidates_wanted(held, instances, self.expected)
+            self._wanted[stage, : held + 1] = candidates_wanted(held, self.instances, self.expected)
             # While the window shrinks it holds more than its length.
             self._wanted[stage, held + 1 :] = self._wanted[stage, held]
         self._first = self._place_of_source()
@@ -199,7 +204,7 @@ def _kernel(
     n = loads.size
     for i in range(keys.size):
         key = keys[i]
-        stage = pace[0]
+        stage = pace[_STAGE]
         make_room(window, length << stage)
         slot = enter(window, key)
         held = int(window.counts[slot])
@@ -239,23 +244,20 @@ def _follow_skew(
     length: int,
     stages: int,
 ) -> None:
-    """Lengthen or shorten the window once for each time it was filled.
-
-    `pace` holds the stage, the tuples since the last look and the most that a key was held since.
-    """
-    now = length << pace[0]
-    if window.scalars[1] > now:
+    """Lengthen or shorten the window once for each time it was filled."""
+    now = length << pace[_STAGE]
+    if window.scalars[FILLED] > now:
         # Shrinking: one more leaves than comes, until the window has its length.
         make_room(window, now)
         return
-    pace[1] += 1
-    pace[2] = max(pace[2], held)
-    if pace[1] < now:
+    pace[_SEEN] += 1
+    pace[_MOST] = max(pace[_MOST], held)
+    if pace[_SEEN] < now:
         return
-    filled = pace[2] * instances
-    if filled > 4 * now and pace[0] < stages - 1:
-        pace[0] += 1
-    elif filled < 2 * now and pace[0] > 0:
-        pace[0] -= 1
-    pace[1] = 0
-    pace[2] = 0
+    filled = pace[_MOST] * instances
+    if filled > 4 * now and pace[_STAGE] < stages - 1:
+        pace[_STAGE] += 1
+    elif filled < 2 * now and pace[_STAGE] > 0:
+        pace[_STAGE] -= 1
+    pace[_SEEN] = 0
+    pace[_MOST] = 0

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.grouping.base import Grouping
-from unskew.grouping.choices import key_bits, scatter
+from unskew.grouping.choices import key_bits, place_of, scatter
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
-from unskew.parameters import fraction, whole_number
+from unskew.parameters import number, whole_number
 
 
 class RandomChoices(Grouping):
@@ -56,8 +56,9 @@ class RandomChoices(Grouping):
         tries: int = 100,
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
-        self.e = fraction("e", e)
+        self.e = number("e", e, above=0)
         self.tries = whole_number("tries", tries, least=1, most=2**31 - 1)
+        self._first = self._place_of_source()
         self._levels = new_levels(self.instances)
         self._keep("levels", self._levels)
         self._state["messages"] = self._messages = np.zeros(1, dtype=np.int64)
@@ -75,6 +76,7 @@ class RandomChoices(Grouping):
             self._levels,
             self._messages,
             self._key_seed,
+            self._first,
             (1.0 + self.e) / self.instances,
             self.tries,
         )
@@ -88,6 +90,7 @@ def _kernel(
     levels: Levels,
     messages: NDArray[np.int64],
     seed: np.uint64,
+    first: int,
     share: float,
     tries: int,
 ) -> None:
@@ -97,7 +100,8 @@ def _kernel(
         bits = key_bits(keys[i], seed)
         place = -1
         for j in range(tries):
-            place = scatter(counter_bits(bits, np.uint64(j)), loads.size)
+            choice = scatter(counter_bits(bits, np.uint64(j)), loads.size)
+            place = place_of(choice, first, loads.size)
             if loads[place] < room:
                 break
         else:

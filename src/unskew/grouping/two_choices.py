@@ -16,8 +16,8 @@ from unskew.mixing import counter_bits
 class TwoChoices(Grouping):
     """Draw two instances at random for each tuple and take the less loaded.
 
-    The largest load is above the mean by O(log log n) tuples for n instances, and every key ends
-    up everywhere. O(1) a tuple.
+    The largest load is above the mean by O(log log n) tuples for n instances with high probability,
+    and every key ends up everywhere. O(1) a tuple.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class SamplingWindow:
     """Hold the last `length` keys of a stream and count each of them, O(1) a tuple.
 
     Memory is bounded by the length, whatever the number of keys: only what is in the window is
-    stored, 32 to 52 bytes a place.
+    stored, 32 to 52 bytes a place, more from 32,768 on.
 
     Parameters
     ----------

@@ -42,15 +42,15 @@ class SpaceSaving:
     """Count the most frequent keys of a stream with a fixed number of counters.
 
     A key that has no counter takes over the smallest one and inherits its count, as its error. So
-    the count of a kept key is at most `error` too high, no error is above messages / counters, and
-    every key with a larger share than 1 / counters is kept. O(1) a tuple, amortised: counts only
-    grow, so the search for the smallest goes on where it stopped, at most once round per step of
-    the least count. Of equal counters the first slot is taken over.
+    the count of a kept key is never too low and at most `error` too high, no error is above
+    messages / counters, and every key with a larger share than 1 / counters is kept. O(1) a tuple,
+    amortised: counts only grow, so the search for the smallest goes on where it stopped, at most
+    once round per step of the least count. Of equal counters the first slot is taken over.
 
     Parameters
     ----------
     counters : int
-        Keys to keep, at least 1; 40 to 56 bytes each.
+        Keys to keep, at least 1; 40 to 56 bytes each, more from 32,768 on.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def halve(counters: Counters) -> None:
         counts[slot] >>= 1
         errors[slot] >>= 1
     scalars[TOTAL] >>= 1
-    scalars[LEAST] = 0
+    scalars[LEAST] >>= 1
     scalars[NEXT] = 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unskew.errors import BadParameter
-from unskew.parameters import fraction
+from unskew.parameters import number
 from unskew.workloads.zipf import Zipf
 
 _WIDEST = 1000
@@ -33,7 +33,7 @@ class Dataset:
     messages: int
     keys_seen: int
     p1: float
-    source: str
+    paper: str
     law: Law
 
 
@@ -107,7 +107,7 @@ def dataset(
         p1=table.law.p1,
     )
     workload.name = f"{name} (generated)"
-    workload.description = f"generated from the statistics of {name} in {table.source}"
+    workload.description = f"generated from the statistics of {name} in {table.paper}"
     return workload
 
 
@@ -133,7 +133,7 @@ def fit(messages: int, keys_seen: int, p1: float) -> Law:
     >>> round(Zipf(law.exponent, law.keys, 1).expected_keys(1_000_000), -2)
     50000.0
     """
-    fraction("p1", p1, below=1.0)
+    number("p1", p1, above=0, below=1)
     if not 0 < keys_seen <= messages:
         raise BadParameter(f"keys_seen must be from 1 to messages = {messages}, not {keys_seen}")
 
@@ -150,7 +150,7 @@ def fit(messages: int, keys_seen: int, p1: float) -> Law:
             return Law(make(keys).exponent, keys, p1 if make is flooded else None)
     raise BadParameter(
         f"no Zipf law over at most {_WIDEST} times the keys has {keys_seen} keys in {messages} "
-        f"messages and a first key of {p1}"
+        f"messages and a first key of {p1}; give fewer keys, a smaller p1 or more messages"
     )
 
 

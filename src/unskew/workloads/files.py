@@ -74,8 +74,8 @@ def open_keys(
     UnhashableKey
         The column has a type that Spark cannot hash either.
     BadInput
-        The file cannot be read as one of these formats; or, when the workload is read, it is
-        damaged, empty or has null keys.
+        It is not a regular file or cannot be read as one of these formats; or, when the workload is
+        read, it is damaged, empty or has null keys.
 
     Examples
     --------
@@ -95,6 +95,11 @@ def open_keys(
             raise BadInput(f"{file} is a directory; name a single file")
         if not file.exists():
             raise MissingInput(f"there is no file {file}; check the path")
+        if not file.is_file():
+            raise BadInput(
+                f"{file} is a pipe or a device, and keys may be read more than once; write them to "
+                f"a regular file first"
+            )
         if file.stat().st_size == 0:
             raise BadInput(f"{file} is empty; give a file with at least one key")
         reader = _reader(file)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import BadParameter
 from unskew.mixing import spread_seed
-from unskew.parameters import fraction, whole_number
+from unskew.parameters import number, whole_number
 from unskew.workloads.base import Generated
 from unskew.workloads.ranks import rank_keys
 from unskew.workloads.rejection_inversion import area, zipf_ranks
@@ -63,12 +63,10 @@ class Zipf(Generated):
         p1: float | None = None,
     ) -> None:
         super().__init__(messages, seed=seed)
-        self.exponent = fraction("exponent", exponent, above=-np.inf)
-        if self.exponent < 0:
-            raise BadParameter(f"exponent must be 0 or more, not {exponent}")
+        self.exponent = number("exponent", exponent, least=0)
         self.keys = whole_number("keys", keys, least=1, most=MOST_KEYS)
         if p1 is not None:
-            fraction("p1", p1, below=1.0)
+            number("p1", p1, above=0, below=1)
             if self.keys == 1:
                 raise BadParameter(f"p1 = {p1} leaves a rest, and no second key to take it")
         self._p1 = p1
