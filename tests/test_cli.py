@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,7 +47,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("empty.txt").write_text("")
     Path("out.bin").write_bytes(b"a\n")
     Path("header.csv").write_text("city\n")
+    Path("blank.csv").write_text("city,driver\n,1\n,2\n")
     Path("directory.txt").mkdir()
+    Path("link.json").symlink_to("keys.txt")
+    Path("hard.svg").hardlink_to("keys.txt")
     table = pa.table({"m": pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64()))})
     pq.write_table(table, "map.parquet")
     pq.write_table(pa.table({"k": list(range(1000))}), "whole.parquet")
@@ -96,8 +100,17 @@ def test_the_table_has_a_part_for_each_number_of_instances_and_ends_with_the_adv
     assert found == ["4", "key", "shuffle", "16", "key", "shuffle"]
     assert lines[0].startswith("Zipf 1.4 over 200 keys: 3,000 messages, ")
     assert lines[-1].startswith("Use shuffle: the busiest of 16 instances gets 1.00 times the mean")
+    assert "balance ≥ 1." in result.stdout
     assert max(map(len, lines[:-1])) <= 80
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "ascii"])
+def test_no_header_is_cut_short_at_80_columns(charset: str) -> None:
+    shown = CliRunner(charset=charset).invoke(main, ["compare", "--messages", "3000"])
+    assert shown.exit_code == 0
+    assert shown.stdout.isascii() == (charset == "ascii")
+    assert all(word in shown.stdout for word in ("keys held", "state KB", "cardinality-aware"))
 
 
 def test_the_same_seed_gives_the_same_results_and_another_seed_others() -> None:
@@ -164,6 +177,16 @@ def test_a_file_with_marks_in_its_name_is_printed_as_it_is_called() -> None:
     assert f"line of {name}: 2 messages, 2 keys" in result.stdout
 
 
+def test_the_title_counts_in_the_singular_and_tells_what_was_left_out() -> None:
+    arguments = ["--instances", "1", "--groupings", "key", "--nulls", "drop"]
+    Path("one.csv").write_text("city,driver\nOslo,1\n,2\n")
+    result = run("compare", "--input", "one.csv", "--key", "city", *arguments)
+    text = " ".join(result.stdout.split())
+    assert "city of one.csv: 1 message, 1 key, 1 row without a key left out" in text
+    assert " 1 instance balance " in text
+    assert "the busiest of 1 instance gets" in text
+
+
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -182,7 +205,10 @@ BAD = {
         ["--input", "rides.csv", "--key", "town"],
         r"no column 'town'; choose among city, driver",
     ),
-    "two columns and no key named": (["--input", "rides.csv"], r"choose the key among city"),
+    "two columns and no key named": (
+        ["--input", "rides.csv"],
+        r"choose the key among city, driver, with --key COLUMN",
+    ),
     "a file of unknown format": (
         ["--input", "out.bin"],
         r"cannot tell the format of out\.bin from its name; name it",
@@ -191,7 +217,47 @@ BAD = {
     "zero instances": (["--instances", "0"], r"instances must be from 1 to \d+, not 0"),
     "negative instances": (["--instances", "16,-4"], r"instances must be .*, not -4"),
     "instances that are no numbers": (["--instances", "many"], r"'many' is not whole numbers"),
-    "a comma too many": (["--instances", "4,,8"], r"'4,,8' has a comma"),
+    "a comma too many": (["--instances", "4,,8"], r"--instances '4,,8' has a comma"),
+    "no groupings": (["--groupings", ""], r"--groupings is empty; give"),
+    "a drift of nothing": (["--drift", "0"], r"error: --drift must be .*, not 0"),
+    "a drift with nothing to drift to": (
+        ["--drift", "9", "--keys", "2"],
+        r"--drift needs --keys of at least 3, not 2",
+    ),
+    "a negative budget": (["--max-imbalance", "-1"], r"error: --max-imbalance must be .*, not -1"),
+    "a budget and no frugal": (
+        ["--max-imbalance", "0.1", "--groupings", "key"],
+        r"--max-imbalance is for frugal; add it to --groupings",
+    ),
+    "a column twice": (
+        ["--input", "rides.csv", "--key", "city,city"],
+        r"error: --key names column 'city' twice",
+    ),
+    "a word for a number": (
+        ["--zipf", "steep"],
+        r"Invalid value for '--zipf': 'steep' is not a valid float; see unskew compare --help",
+    ),
+    "an unknown option": (["--skew", "1"], r"No such option.*; see unskew compare --help"),
+    "a stream too long for any disk": (
+        ["--messages", "999999999999999"],
+        r"999,999,999,999,999 messages take 12,000,000\.0 GB in .* GB are free; give fewer",
+    ),
+    "results over the input": (
+        ["--input", "keys.txt", "--json", "./keys.txt"],
+        r"--json keys\.txt would overwrite the input; name another",
+    ),
+    "results over the input by a symbolic link": (
+        ["--input", "keys.txt", "--json", "link.json"],
+        r"--json link\.json would overwrite the input",
+    ),
+    "a chart over the input by a hard link": (
+        ["--input", "keys.txt", "--chart", "hard.svg"],
+        r"--chart hard\.svg would overwrite the input",
+    ),
+    "no key in any row": (
+        ["--input", "blank.csv", "--key", "city", "--nulls", "drop"],
+        r"--nulls drop leaves them all out; choose another .* with --nulls keep",
+    ),
     "more instances than messages": (
         ["--input", "keys.txt", "--instances", "6"],
         r"instances = 6 is more than the 5 messages of keys\.txt; give fewer",
@@ -204,15 +270,15 @@ BAD = {
     "a header and no rows": (["--input", "header.csv"], r"header\.csv has no rows; give"),
     "null keys": (
         ["--input", "nulls.csv", "--key", "city", "--instances", "2"],
-        r"'city' of nulls\.csv has no key in row 2.*drop",
+        r"'city' of nulls\.csv has no key in row 2.*with --nulls drop or .* with --nulls keep",
     ),
     "a key column that cannot be hashed": (["--input", "map.parquet"], r"column 'm' .*map"),
     "truncated Parquet": (["--input", "cut.parquet"], r"cannot read cut\.parquet; .*cut short"),
     "damaged Parquet": (["--input", "damaged.parquet"], r"cannot read damaged\.parquet"),
     "zero sources": (["--sources", "0"], r"sources must be .*, not 0"),
     "zero messages": (["--messages", "0"], r"messages must be .*, not 0"),
-    "a negative exponent": (["--zipf", "-1"], r"exponent must be at least 0, not -1"),
-    "an exponent that is no number": (["--zipf", "nan"], r"exponent must be .*nan"),
+    "a negative exponent": (["--zipf", "-1"], r"error: --zipf must be at least 0, not -1"),
+    "an exponent that is no number": (["--zipf", "nan"], r"error: --zipf must be .*nan"),
     "an unknown data set": (["--dataset", "moon"], r"no data set 'moon'; choose one of ddos"),
     "a file and a skew": (["--input", "keys.txt", "--zipf", "1"], r"--input and --zipf exclude"),
     "a data set and a skew": (["--dataset", "ddos", "--zipf", "1"], r"--dataset and --zipf"),
@@ -239,11 +305,17 @@ def test_bad_input_is_one_line_exit_code_2_and_no_file(arguments: list[str], mes
     result = run("compare", *outputs, *arguments)
     assert result.exit_code == 2
     assert re.search(message, result.stderr), result.stderr
-    *usage, last = result.stderr.splitlines()
-    assert last.startswith("Error: ") if usage else last.startswith("unskew: error: ")
-    assert all(re.match(r"Usage: |Try 'unskew compare --help'|$", line) for line in usage)
+    [line] = result.stderr.splitlines()
+    assert line.startswith("unskew: error: ")
     assert result.stdout == ""
     assert files() == before
+
+
+@pytest.mark.parametrize("word", ["--skew", "contrast"])
+def test_what_stands_for_the_command_is_refused_in_one_line_too(word: str) -> None:
+    result = run(word)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert re.fullmatch(rf"unskew: error: .*{word}.*; see unskew --help\n", result.stderr)
 
 
 def test_an_error_leaves_an_earlier_result_as_it_was() -> None:
@@ -307,16 +379,70 @@ def test_help_teaches_with_commands_that_parse() -> None:
     assert "unskew compare" in run("--help").stdout
 
 
-def test_as_a_process_it_succeeds_with_0_and_fails_with_2() -> None:
-    def process(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "from unskew.cli import main; main()", *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+def process(*arguments: str, stdout: Any = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    python_path = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-c", "from unskew.cli import main; main()", *arguments],
+        env={**os.environ, "PYTHONPATH": python_path, "PYTHONIOENCODING": "ascii"},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
 
+
+def test_a_terminal_that_knows_only_ascii_gets_all_of_it() -> None:
+    Path("Malmö.txt").write_text("a\nb\n")
+    shown = process("compare", "--input", "Malmö.txt", "--instances", "2", "--groupings", "key")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "line of Malm\\xf6.txt: 2 messages, 2 keys" in shown.stdout
+    assert "balance >=1.000" in shown.stdout
+    assert shown.stdout.isascii()
+    assert process("groupings").returncode == 0
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize(
+    ("arguments", "target"),
+    [
+        pytest.param([*SMALL, "--json", "/dev/full"], "/dev/full", id="results"),
+        pytest.param([*SMALL, "--json", "-"], "standard output", id="results on stdout"),
+        pytest.param(SMALL, "standard output", id="the table"),
+        pytest.param(["groupings"], "standard output", id="the groupings"),
+    ],
+)
+def test_what_cannot_be_written_is_named(arguments: list[str], target: str) -> None:
+    with FULL.open("w") as full:
+        result = process(*arguments, stdout=full)
+    expected = f"unskew: error: cannot write {target}: No space left on device\n"
+    assert (result.returncode, result.stderr) == (2, expected)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"]], ids=" ".join)
+def test_help_that_cannot_be_written_ends_in_one_line(arguments: list[str]) -> None:
+    with FULL.open("w") as full:
+        result = process(*arguments, stdout=full)
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+    assert result.stderr.startswith("unskew: error: ")
+
+
+def test_a_failure_to_write_names_the_file_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: Path, *_: object) -> None:
+        raise OSError(5, "Input/output error", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    result = run(*SMALL, "--json", "out.json")
+    assert result.exit_code == 2
+    assert result.stderr == "unskew: error: cannot write out.json: Input/output error\n"
+
+
+def test_as_a_process_it_succeeds_with_0_and_fails_with_2() -> None:
     good = process(*SMALL, "--instances", "4", "--json", "-")
     assert good.returncode == 0
     assert len(json.loads(good.stdout)) == 2

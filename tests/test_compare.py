@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -211,7 +212,7 @@ def test_progress_rises_to_its_total(counted: bool) -> None:
         pytest.param(
             {"instances": [1001]},
             BadParameter,
-            "1001 is more than the 1000 messages of listed",
+            "1,001 is more than the 1,000 messages of listed",
             id="more instances than messages",
         ),
         pytest.param(
@@ -237,6 +238,16 @@ def test_bad_arguments_are_refused_before_the_workload_is_read(
     with pytest.raises(error, match=message):
         compare(Listed(KEYS), **{**given, **arguments})
     assert read == []
+
+
+def test_a_stream_for_which_the_disk_has_no_room_is_refused_with_the_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usage = shutil.disk_usage(tempfile.gettempdir())._replace(free=11_999)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(BadParameter, match=r"1,000 messages take 0\.0 GB in .*TMPDIR"):
+        compare(Listed(KEYS), [4], ["walking"])
+    assert compare(Listed(KEYS[:999]), [4], ["walking"])
 
 
 def test_a_stream_that_turns_out_shorter_than_the_instances_is_refused() -> None:
@@ -273,7 +284,7 @@ def row(grouping: str, imbalance: float, replication: float, ns: float = 10.0) -
             id="of equals the cheapest wins",
         ),
         pytest.param(
-            [row("a", 2.0, 1.5), row("b", 2.9, 1.1), row("c", 3.1, 1.0)],
+            [row("a", 2.0, 1.5), row("b", 2.9, 1.1), row("c", 3.4, 1.0)],
             "b",
             id="where none is balanced, nearly the best counts as balanced",
         ),
@@ -281,6 +292,16 @@ def row(grouping: str, imbalance: float, replication: float, ns: float = 10.0) -
             [replace(row("a", 0.0, 1.0), instances=8), row("a", 3.0, 1.0), row("b", 0.0, 2.0)],
             "b",
             id="the largest number of instances decides",
+        ),
+        pytest.param(
+            [row("key", 0.06, 1.0), row("frugal", 0.0, 3.7), row("pd-stream", 0.0, 9.0)],
+            "key",
+            id="a few percent are not worth several instances for each key",
+        ),
+        pytest.param(
+            [row("key", 0.4, 1.0), row("dagreedy", 0.2, 1.01), row("frugal", 0.01, 7.9)],
+            "dagreedy",
+            id="of groupings that do not balance the one that is worth its price",
         ),
     ],
 )
@@ -296,6 +317,42 @@ def test_the_recommendation_says_what_key_grouping_would_cost() -> None:
         "Use frugal: the busiest of 64 instances gets 1.01 times the mean at 1.01 instances per "
         "key (balance needs 1.00); with key grouping it gets 20.6 times the mean"
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "end"),
+    [
+        pytest.param(
+            [row("key", 0.04, 1.0)], "; no key needs to be split", id="key grouping is balanced"
+        ),
+        pytest.param(
+            [row("key", 24.0, 1.0)],
+            "(balance needs 1.00); none of the compared groupings balances this stream within 5 %, "
+            "compare frugal too",
+            id="none is balanced and frugal was not asked",
+        ),
+        pytest.param(
+            [row("key", 24.0, 1.0), row("frugal", 0.3, 1.2)],
+            "; with key grouping it gets 25.0 times the mean; none of the compared groupings "
+            "balances this stream within 5 %",
+            id="none is balanced and frugal was asked",
+        ),
+        pytest.param(
+            [row("key", 0.4, 1.0), row("shuffle", 0.0, 30.0), row("frugal", 0.01, 7.9)],
+            "(balance needs 1.00); frugal would make it 1.01 times but takes 7.90 instances per "
+            "key, which costs more than it saves",
+            id="balance is too dear",
+        ),
+    ],
+)
+def test_the_recommendation_says_whether_it_balances(rows: list[Comparison], end: str) -> None:
+    assert str(recommend(rows)).endswith(end)
+
+
+def test_frugal_is_worth_its_price_on_skewed_streams() -> None:
+    for exponent in (1.0, 1.4, 2.0):
+        rows = compare(Zipf(exponent, keys=10_000, messages=100_000), [16])
+        assert recommend(rows).grouping == "frugal"
 
 
 def test_nothing_is_recommended_from_nothing() -> None:

@@ -7,12 +7,13 @@ no grouping is charged for reading or hashing.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedRandom
 from statistics import median
-from tempfile import TemporaryFile
 from time import perf_counter_ns
 from typing import Any
 
@@ -35,11 +36,11 @@ MOST_IN_MEMORY = 1 << 20
 MOST_INSTANCES = 1 << 20
 MOST_SOURCES = 1 << 16
 
+BYTES_PER_TUPLE = 12
+"""On disk, while a workload is compared: a hash of 8 and a key number of 4."""
+
 TOLERANCE = 0.05
 """Imbalance that nobody would notice: below it, `recommend` looks at replication alone."""
-
-TIMES_BEST = 1.5
-"""How far from the best imbalance is still as good, where none is within the tolerance."""
 
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, the tuples done and their total, None while it is unknown."""
@@ -170,9 +171,10 @@ def compare(
     chunk = whole_number("chunk", chunk, least=1, most=MOST_IN_MEMORY)
     if batch is not None:
         batch = whole_number("batch", batch, least=1, most=2**62)
-        _check_enough(batch, f"rows of a batch of {workload.name}", counts)
+        _check_enough(batch, "row", f"of a batch of {workload.name}", counts)
     if workload.messages is not None:
-        _check_enough(workload.messages, f"messages of {workload.name}", counts)
+        _check_enough(workload.messages, "message", f"of {workload.name}", counts)
+        _check_space(workload.messages)
 
     cases = [
         _Case(name, count, sources, seed, given.get(name, {}))
@@ -186,7 +188,7 @@ def compare(
     report = progress or _silent
     step = min(chunk * sources, MOST_IN_MEMORY)
     with _spooled(workload, len(cases), report) as stream:
-        _check_enough(stream.messages, f"messages of {workload.name}", counts)
+        _check_enough(stream.messages, "message", f"of {workload.name}", counts)
         bounds = {count: replication_lower_bound(stream.key_counts, count) for count in counts}
         total = stream.messages * (1 + len(cases))
         rows = []
@@ -194,7 +196,8 @@ def compare(
             before = number * stream.messages
 
             def done(tuples: int, *, case: _Case = case, before: int = before) -> None:
-                report(f"{case.name}, {case.instances} instances", before + tuples, total)
+                label = f"{case.name}, {counted(case.instances, 'instance')}"
+                report(label, before + tuples, total)
 
             rows.append(case.run(stream, batch, step, bounds[case.instances], done))
     return rows
@@ -203,8 +206,10 @@ def compare(
 def recommend(rows: Sequence[Comparison], *, tolerance: float = TOLERANCE) -> Recommendation:
     """Return the grouping to use at the largest number of instances among `rows`.
 
-    Of those whose imbalance is within the tolerance, or within 1.5 times the best if that is
-    more, it is the one with the least replication to two decimals, and of several the cheapest.
+    It is the one with the least product of the busiest instance's load, in units of the mean, and
+    instances per key: to split keys is worth it where it divides that load by more than it
+    multiplies their copies. An imbalance within the tolerance counts as the tolerance, instances
+    per key count to two decimals, and of several with the same product it is the fastest.
 
     Parameters
     ----------
@@ -225,23 +230,48 @@ def recommend(rows: Sequence[Comparison], *, tolerance: float = TOLERANCE) -> Re
         raise BadParameter("there are no rows to recommend from; compare some groupings first")
     largest = max(row.instances for row in rows)
     there = [row for row in rows if row.instances == largest]
-    best = min(row.imbalance for row in there)
-    limit = max(tolerance, TIMES_BEST * best)
-    fit = [row for row in there if row.imbalance <= limit]
-    # Without rounding, a key more or less in a million would outweigh any cost.
-    pick = min(fit, key=lambda row: (round(row.replication_factor, 2), row.ns_per_tuple))
 
+    def price(row: Comparison) -> tuple[float, float]:
+        # Without rounding, a key more or less in a million would outweigh any cost.
+        copies = round(row.replication_factor, 2)
+        return (1 + max(row.imbalance, tolerance)) * copies, row.ns_per_tuple
+
+    pick = min(there, key=price)
     reason = (
-        f"the busiest of {largest} instances gets {_times(pick)} the mean at "
+        f"the busiest of {counted(largest, 'instance')} gets {_times(pick)} the mean at "
         f"{_digits(pick.replication_factor)} instances per key (balance needs "
         f"{_digits(pick.lower_bound)})"
     )
     plain = next((row for row in there if row.grouping == "key"), None)
-    if pick is plain:
-        reason += "; no key needs to be split"
-    elif plain is not None:
+    if plain is not None and pick is not plain:
         reason += f"; with key grouping it gets {_times(plain)} the mean"
+    balanced = [row for row in there if row.imbalance <= tolerance]
+    if pick is plain and pick in balanced:
+        reason += "; no key needs to be split"
+    elif balanced and pick not in balanced:
+        other = min(balanced, key=price)
+        reason += (
+            f"; {other.grouping} would make it {_times(other)} but takes "
+            f"{_digits(other.replication_factor)} instances per key, which costs more than it saves"
+        )
+    elif not balanced:
+        reason += (
+            f"; none of the compared groupings balances this stream within {100 * tolerance:g} %"
+        )
+        if all(row.grouping != "frugal" for row in there):
+            reason += ", compare frugal too"
     return Recommendation(pick.grouping, largest, reason)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where there is not one.
+
+    Examples
+    --------
+    >>> counted(1, "key"), counted(1000, "key")
+    ('1 key', '1,000 keys')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _times(row: Comparison) -> str:
@@ -257,12 +287,24 @@ def _silent(label: str, done: int, total: int | None) -> None:
     """Report nothing."""
 
 
-def _check_enough(tuples: int, what: str, counts: Sequence[int]) -> None:
+def _check_enough(tuples: int, noun: str, where: str, counts: Sequence[int]) -> None:
     """Refuse more instances than tuples: some would idle whatever the grouping does."""
     if 0 < tuples < max(counts):
         raise BadParameter(
-            f"instances = {max(counts)} is more than the {tuples} {what}; give fewer instances or "
-            f"more tuples"
+            f"instances = {max(counts):,} is more than the {counted(tuples, noun)} {where}; give "
+            f"fewer instances or more tuples"
+        )
+
+
+def _check_space(tuples: int) -> None:
+    """Refuse at once what would fill the disk after hours."""
+    folder = tempfile.gettempdir()
+    needed, free = BYTES_PER_TUPLE * tuples, shutil.disk_usage(folder).free
+    if needed > free:
+        raise BadParameter(
+            f"{counted(tuples, 'message')} take {needed / 1e9:,.1f} GB in {folder} while they are "
+            f"compared, and {free / 1e9:,.1f} GB are free; give fewer, or name a larger place with "
+            f"TMPDIR"
         )
 
 
@@ -289,7 +331,7 @@ class _Stream:
 def _spooled(workload: Workload, cases: int, report: Progress) -> Iterator[_Stream]:
     """Read the workload to disk for as long as the context lasts."""
     # The system removes files without a name whatever ends the process, a kill included.
-    with TemporaryFile() as hashes, TemporaryFile() as ids:
+    with tempfile.TemporaryFile() as hashes, tempfile.TemporaryFile() as ids:
         index = KeyIndex()
         messages = 0
         total = None if workload.messages is None else workload.messages * (1 + cases)

@@ -206,9 +206,17 @@ def test_a_row_is_dropped_if_any_of_its_columns_is_null(tmp_path: Path) -> None:
     assert (kept == hash_keys([1, None, 3, None], [1, 2, None, None])).all()
 
 
+def test_the_rows_left_out_are_counted_anew_by_every_pass(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "w.parquet", {"a": [1, None, 3, None, 5]})
+    workload = open_keys(path, nulls="drop")
+    for _ in range(2):
+        assert sum(batch.size for batch in workload.batches(size=2)) == 3
+        assert workload.left_out == 2
+
+
 def test_dropping_every_row_leaves_an_empty_input(tmp_path: Path) -> None:
     path = parquet(tmp_path / "w.parquet", {"a": pa.array([None, None], pa.int64())})
-    with pytest.raises(BadInput, match='no key in any of its 2 rows, and nulls="drop"'):
+    with pytest.raises(BadInput, match=r'no key in any row of 2, and nulls="drop".*nulls="keep"'):
         read(path, nulls="drop")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,13 +14,21 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from unskew.cli.errors import Failure
 from unskew.cli.options import WorkloadOptions, numbers, words
-from unskew.cli.output import check_target, write_whole
+from unskew.cli.output import check_target, is_ascii_only, show, write_stdout, write_whole
 from unskew.cli.tables import comparison_table
-from unskew.compare import Comparison, Recommendation, compare, recommend
+from unskew.compare import (
+    BYTES_PER_TUPLE,
+    Comparison,
+    Recommendation,
+    compare,
+    counted,
+    recommend,
+)
 from unskew.compare import Progress as Report
 from unskew.errors import BadParameter
-from unskew.workloads import Workload
+from unskew.workloads import KeyFile, Workload
 
 EXAMPLES = """\b
 Examples:
@@ -44,6 +54,8 @@ How to read the table:
   distinct keys held  summed over the instances: what state costs
   hot keys            keys treated as hot at the end, by the source with most
   router state        of one source
+  Use ...             the least product of the busiest instance's load and the
+                      replication factor; 5 % above the mean is balanced
 """
 
 
@@ -139,10 +151,12 @@ def compare_command(
 ) -> None:
     """Compare groupings on your keys, or on a stream with a skew that you guess."""
     to_stdout = json_path == Path("-")
-    _check_targets(None if to_stdout else json_path, chart_path)
+    _check_targets(path, None if to_stdout else json_path, chart_path)
+    if max_imbalance is not None and names != ("all",) and "frugal" not in names:
+        raise BadParameter("--max-imbalance is for frugal; add it to --groupings, or leave it out")
     workload = WorkloadOptions(path, key, nulls, zipf, keys, messages, drift, dataset).open(seed)
     parameters = {} if max_imbalance is None else {"frugal": {"max_imbalance": max_imbalance}}
-    with _progress_bar() as report:
+    with _room_for_stream(), _progress_bar() as report:
         rows = compare(
             workload,
             instances,
@@ -160,19 +174,22 @@ def compare_command(
     drawing = None if chart_path is None else _drawing(chart_path, rows, advice, title)
     text = json.dumps([asdict(row) for row in rows], indent=2, allow_nan=False) + "\n"
     if to_stdout:
-        click.echo(text, nl=False)
+        write_stdout(text)
     elif json_path is not None:
         write_whole(json_path, text.encode())
     if chart_path is not None and drawing is not None:
         write_whole(chart_path, drawing)
 
-    console = Console(stderr=to_stdout, highlight=False)
-    console.print(comparison_table(rows, advice, title))
-    console.print(str(advice), markup=False, soft_wrap=True)
+    ascii_only = is_ascii_only(stderr=to_stdout)
+    table = comparison_table(rows, advice, title, ascii_only=ascii_only)
+    show(table, str(advice), stderr=to_stdout)
 
 
-def _check_targets(json_path: Path | None, chart_path: Path | None) -> None:
+def _check_targets(source: Path | None, json_path: Path | None, chart_path: Path | None) -> None:
     """Find out before the work starts whether its results can be written."""
+    for option, target in (("--json", json_path), ("--chart", chart_path)):
+        if source and target and source.exists() and target.exists() and source.samefile(target):
+            raise BadParameter(f"{option} {target} would overwrite the input; name another file")
     if chart_path is not None:
         # A third of a second that only those who ask for a chart should wait.
         from unskew.charts import chart_format
@@ -196,12 +213,29 @@ def _drawing(path: Path, rows: list[Comparison], advice: Recommendation, title: 
 
 
 def _title(workload: Workload, row: Comparison, batch: int | None) -> str:
-    title = f"{workload.description}: {row.messages:,} messages, {row.keys:,} keys"
+    messages, keys = counted(row.messages, "message"), counted(row.keys, "key")
+    title = f"{workload.description}: {messages}, {keys}"
+    if isinstance(workload, KeyFile) and workload.left_out:
+        title += f", {counted(workload.left_out, 'row')} without a key left out"
     if row.sources > 1:
-        title += f", {row.sources} sources"
+        title += f", {counted(row.sources, 'source')}"
     if batch is not None:
-        title += f", batches of {batch:,} rows"
+        title += f", batches of {counted(batch, 'row')}"
     return title
+
+
+@contextmanager
+def _room_for_stream() -> Iterator[None]:
+    """Say what takes the space where there is none: only the copy of the stream does here."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise Failure(
+            f"no space left; a stream takes {BYTES_PER_TUPLE} bytes a tuple in "
+            f"{tempfile.gettempdir()} while it is compared: name a larger place with TMPDIR"
+        ) from error
 
 
 @contextmanager

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import errno
-import tempfile
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import click
 
-from unskew.errors import UnskewError
+from unskew.errors import BadInput, BadParameter, UnskewError
 
 WRONG_INPUT = 2
 INTERRUPTED = 130
 """What a shell reports of a command that Ctrl-C ended."""
+
+OPTIONS = {
+    "batch": "--batch",
+    "exponent": "--zipf",
+    "instances": "--instances",
+    "key": "--key",
+    "keys": "--keys",
+    "max_imbalance": "--max-imbalance",
+    "messages": "--messages",
+    "period": "--drift",
+    "seed": "--seed",
+    "sources": "--sources",
+}
+"""What the parameters that errors name are called on the command line."""
 
 
 class Failure(click.ClickException):
@@ -28,22 +44,21 @@ class Failure(click.ClickException):
 class Commands(click.Group):
     """A group of commands whose errors are ours."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read what stands before the command."""
+        with _failing_in_one_line():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; turn what can go wrong outside of the program into `Failure`."""
-        try:
+        """Run the command."""
+        with _failing_in_one_line():
             return super().invoke(ctx)
-        except UnskewError as error:
-            raise Failure(str(error)) from error
-        except MemoryError as error:
-            raise Failure("not enough memory; give fewer instances or fewer keys") from error
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                # The reader of a pipe has seen enough: click ends quietly.
-                raise
-            raise Failure(_reason(error)) from error
-        except KeyboardInterrupt:
-            click.echo("unskew: interrupted", err=True)
-            ctx.exit(INTERRUPTED)
 
 
 def one_line(text: str) -> str:
@@ -60,10 +75,37 @@ def one_line(text: str) -> str:
     )
 
 
-def _reason(error: OSError) -> str:
-    if error.errno == errno.ENOSPC:
-        return (
-            f"no space left; a stream takes 12 bytes a tuple in {tempfile.gettempdir()} while it "
-            f"is compared: name a larger place with TMPDIR"
-        )
-    return str(error)
+@contextmanager
+def _failing_in_one_line() -> Iterator[None]:
+    """Turn what can go wrong outside of the program into `Failure`."""
+    try:
+        yield
+    except UnskewError as error:
+        raise Failure(_in_options(error)) from error
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        hint = f"; see {error.ctx.command_path} --help" if error.ctx else ""
+        raise Failure(error.format_message().rstrip(".") + hint) from error
+    except MemoryError as error:
+        raise Failure("not enough memory; give fewer instances or fewer keys") from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            # The reader of a pipe has seen enough: click ends quietly.
+            raise
+        raise Failure(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("unskew: interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _in_options(error: UnskewError) -> str:
+    """Return the message with options for parameters."""
+    message = str(error)
+    if isinstance(error, BadParameter):
+        name = re.match(r"(\w+) (?:must be|names) ", message)
+        if name and name[1] in OPTIONS:
+            message = OPTIONS[name[1]] + message.removeprefix(name[1])
+    if isinstance(error, BadInput):
+        message = re.sub(r'nulls="(drop|keep)"', r"--nulls \1", message)
+    return message

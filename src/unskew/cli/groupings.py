@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 
 import click
-from rich.console import Console
 
+from unskew.cli.output import show
 from unskew.cli.tables import groupings_table
 from unskew.grouping.base import groupings
 
@@ -18,5 +18,4 @@ def groupings_command() -> None:
         (name, (inspect.getdoc(cls) or "").partition("\n")[0], cls.reference)
         for name, cls in groupings().items()
     ]
-    console = Console(highlight=False)
-    console.print(groupings_table(entries))
+    show(groupings_table(entries))

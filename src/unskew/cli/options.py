@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import click
 
+from unskew.errors import BadParameter
 from unskew.workloads import DriftingZipf, Workload, Zipf, dataset, open_keys
 
 ZIPF, KEYS, MESSAGES = 1.4, 100_000, 1_000_000
@@ -16,22 +17,29 @@ ZIPF, KEYS, MESSAGES = 1.4, 100_000, 1_000_000
 HOT = 100
 """Ranks that change their key in a drifting stream."""
 
+LEAST_DRIFTING = 3
+"""Keys without which a hot one finds no other to change with."""
+
 
 def words(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     """Return words that have commas between them."""
+    if not value.strip():
+        raise BadParameter(f"{param.opts[0]} is empty; give at least one, or leave it out")
     parts = tuple(word.strip() for word in value.split(","))
     if not all(parts):
-        raise click.BadParameter(f"{value!r} has a comma with nothing beside it.", ctx, param)
+        raise BadParameter(f"{param.opts[0]} {value!r} has a comma with nothing beside it")
     return parts
 
 
 def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
     """Return whole numbers that have commas between them."""
+    parts = words(ctx, param, value)
     try:
-        return tuple(int(word) for word in words(ctx, param, value))
+        return tuple(int(word) for word in parts)
     except ValueError:
-        message = f"{value!r} is not whole numbers with commas, as 16,32,64."
-        raise click.BadParameter(message, ctx, param) from None
+        raise BadParameter(
+            f"{param.opts[0]} {value!r} is not whole numbers with commas, as 16,32,64"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,15 @@ class WorkloadOptions:
         if self.path is not None:
             self._refuse("--input", "zipf", "keys", "messages", "drift", "dataset")
             nulls = cast(Literal["error", "drop", "keep"], self.nulls or "error")
-            return open_keys(self.path, self.key, nulls=nulls)
+            try:
+                return open_keys(self.path, self.key, nulls=nulls)
+            except BadParameter as error:
+                if self.key is not None:
+                    raise
+                raise BadParameter(f"{error}, with --key COLUMN") from error
         for name in ("key", "nulls"):
             if getattr(self, name) is not None:
-                raise click.UsageError(f"--{name} is about a file; name it with --input FILE.")
+                raise BadParameter(f"--{name} is about a file; name it with --input FILE")
         if self.dataset is not None:
             self._refuse("--dataset", "zipf", "keys", "drift")
             return dataset(self.dataset, messages=self.messages, seed=seed)
@@ -64,10 +77,12 @@ class WorkloadOptions:
         messages = MESSAGES if self.messages is None else self.messages
         if self.drift is None:
             return Zipf(exponent, keys, messages, seed=seed)
+        if 0 < keys < LEAST_DRIFTING:
+            raise BadParameter(f"--drift needs --keys of at least {LEAST_DRIFTING}, not {keys}")
         hot = min(HOT, max(keys // 3, 1))
         return DriftingZipf(exponent, keys, messages, period=self.drift, hot=hot, seed=seed)
 
     def _refuse(self, option: str, *others: str) -> None:
         for name in others:
             if getattr(self, name) is not None:
-                raise click.UsageError(f"{option} and --{name} exclude each other; leave one out.")
+                raise BadParameter(f"{option} and --{name} exclude each other; leave one out")

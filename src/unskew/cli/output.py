@@ -1,10 +1,21 @@
-"""Write result files whole or not at all, and find out early if they cannot be written."""
+"""Write result files whole or not at all, find out early if they cannot be, print the rest."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
+import click
+from rich.console import Console
+from rich.table import Table
+
+from unskew.cli.errors import Failure
 from unskew.errors import BadParameter
 
 
@@ -21,17 +32,62 @@ def check_target(path: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that nobody ever sees half of it."""
-    if _is_special(path):
-        path.write_bytes(content)
-        return
-    target = path.resolve()
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with _named(str(path)):
+        if _is_special(path):
+            path.write_bytes(content)
+            return
+        target = path.resolve()
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with part.open("xb") as file:
+                file.write(content)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_stdout(text: str) -> None:
+    """Write text that is ASCII to stdout."""
+    with _named("standard output", sys.stdout):
+        click.echo(text, nl=False)
+
+
+def show(*items: Table | str, stderr: bool = False) -> None:
+    """Print tables and lines, with what the encoding does not have written out."""
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    console = Console(stderr=stderr, highlight=False)
+    with _named("standard error" if stderr else "standard output", stream):
+        for item in items:
+            console.print(item, markup=False, soft_wrap=isinstance(item, str))
+
+
+def is_ascii_only(*, stderr: bool = False) -> bool:
+    """Return whether a stream may not take characters beyond ASCII, by the measure of rich."""
+    return Console(stderr=stderr).options.ascii_only
+
+
+@contextmanager
+def _named(target: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Say of a failure to write what it was that could not be written."""
     try:
-        with part.open("xb") as file:
-            file.write(content)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            # The reader of a pipe has seen enough: click ends quietly.
+            raise
+        if stream is not None:
+            _discard(stream)
+        raise Failure(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what is still buffered go nowhere, or Python would fail on it again at the end."""
+    with suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _is_special(path: Path) -> bool:

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from unskew.compare import Comparison, Recommendation
+from unskew.compare import Comparison, Recommendation, counted
 
 _COLUMNS = (
     "imbalance",
@@ -21,9 +21,10 @@ _COLUMNS = (
 
 
 def comparison_table(
-    rows: Sequence[Comparison], recommendation: Recommendation, title: str
+    rows: Sequence[Comparison], recommendation: Recommendation, title: str, *, ascii_only: bool
 ) -> Table:
     """Return a table with a part for each number of instances, the recommended grouping bold."""
+    at_least = ">=" if ascii_only else "≥ "
     table = Table(
         title=Text(title, style="bold"),
         title_justify="left",
@@ -42,7 +43,9 @@ def comparison_table(
         table.add_section()
         bound = f"{group[0].lower_bound:.3f}"
         table.add_row(
-            Text(f"{instances} instances", style="cyan"), "", Text(f"balance ≥ {bound}", "dim")
+            Text(counted(instances, "instance"), "cyan"),
+            "",
+            Text(f"balance {at_least}{bound}", "dim"),
         )
         for row in group:
             picked = row.grouping == recommendation.grouping

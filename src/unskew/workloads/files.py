@@ -127,6 +127,11 @@ class KeyFile(Workload):
         What to do with rows that have no key.
     rows : int or None
         Length of the stream, where it is known.
+
+    Attributes
+    ----------
+    left_out : int
+        Rows without a key that the last pass to the end left out.
     """
 
     def __init__(
@@ -136,6 +141,7 @@ class KeyFile(Workload):
         self.columns = columns
         self.nulls = nulls
         self.messages = rows
+        self.left_out = 0
         self.name = reader.path.name
         self.description = f"{', '.join(columns)} of {reader.path}"
 
@@ -162,8 +168,10 @@ class KeyFile(Workload):
             raise BadInput(f"{path} has no rows; give a file with at least one key")
         if not keys:
             raise BadInput(
-                f'{path} has no key in any of its {rows} rows, and nulls="drop" leaves them all out'
+                f'{path} has no key in any row of {rows}, and nulls="drop" leaves them all out; '
+                f'choose another key column, or count null as a key with nulls="keep"'
             )
+        self.left_out = rows - keys
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         with _readable(self._reader.path):

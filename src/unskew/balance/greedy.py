@@ -1,0 +1,57 @@
+"""Greedy: the largest shard that helps, from the busiest instance to the idlest."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from unskew.balance.base import Balancer
+from unskew.balance.plan import Plan
+from unskew.balance.report import Report
+from unskew.parameters import number
+
+
+class Greedy(Balancer):
+    """Move shards from the most to the least loaded instance until the imbalance is small.
+
+    The load of a shard is the time that it was served. Each step moves the largest shard that
+    leaves the taker below the giver, so every move narrows the gap and the loop ends; a shard that
+    is larger than the gap stays, as moving it would only turn the gap round.
+
+    Parameters
+    ----------
+    threshold : float, default 0.1
+        Imbalance, the largest load above the mean in parts of the mean, at which to stop.
+
+    Examples
+    --------
+    >>> report = Report(1.0, np.array([5, 4, 1, 0]), np.array([5.0, 4.0, 1.0, 0.0]),
+    ...     np.zeros(4), np.array([0.6, 0.4]), np.zeros(2, dtype=np.int64))
+    >>> Greedy().next_plan(Plan(np.array([0, 0, 1, 1]), 2), report).assignment.tolist()
+    [1, 0, 0, 1]
+    """
+
+    name: ClassVar[str] = "greedy"
+
+    def __init__(self, *, threshold: float = 0.1) -> None:
+        self.threshold = number("threshold", threshold, above=0)
+
+    def next_plan(self, plan: Plan, report: Report) -> Plan:
+        """Return the plan to use next, `plan` itself if nothing should move."""
+        table = plan.assignment.copy()
+        loads = np.bincount(table, weights=report.busy, minlength=plan.instances)
+        changes: dict[int, int] = {}
+        while loads.max() > (1 + self.threshold) * loads.mean():
+            giver, taker = int(loads.argmax()), int(loads.argmin())
+            gap = loads[giver] - loads[taker]
+            shards = np.flatnonzero(table == giver)
+            fitting = shards[(report.busy[shards] < gap) & (report.busy[shards] > 0)]
+            if fitting.size == 0:
+                break
+            shard = int(fitting[report.busy[fitting].argmax()])
+            loads[giver] -= report.busy[shard]
+            loads[taker] += report.busy[shard]
+            table[shard] = taker
+            changes[shard] = taker
+        return plan.move(changes) if changes else plan

@@ -1,0 +1,36 @@
+"""The report: what one interval or batch measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a balancer gets to see.
+
+    Attributes
+    ----------
+    seconds : float
+        Length of the interval.
+    rows : array of int64
+        Tuples of each shard.
+    busy : array of float64
+        Seconds that each shard was served.
+    state_bytes : array of float64
+        State of each shard, as far as known.
+    utilisation : array of float64
+        Part of the interval that each instance was busy.
+    queues : array of int64
+        Tuples that wait at each instance at the end of the interval.
+    """
+
+    seconds: float
+    rows: NDArray[np.int64]
+    busy: NDArray[np.float64]
+    state_bytes: NDArray[np.float64]
+    utilisation: NDArray[np.float64]
+    queues: NDArray[np.int64]

@@ -1,0 +1,102 @@
+"""The largest rate that a topology holds without its queues growing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unskew.errors import BadParameter
+from unskew.parameters import number
+from unskew.simulator.arrivals import Arrivals
+from unskew.simulator.engine import Result, simulate
+from unskew.simulator.stage import Stage
+from unskew.workloads.base import Workload
+
+BACKLOG = 0.02
+"""Time to drain the queues after the last arrival, as a part of the time of arrival, up to which
+queues count as not growing."""
+
+Progress = Callable[[int, int], None]
+"""Called with the simulations done and the most there will be."""
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """The largest rate that was held, and the simulation at it."""
+
+    rate: float
+    result: Result
+
+
+def saturation(
+    workload: Workload,
+    arrivals: Arrivals,
+    stages: Sequence[Stage],
+    *,
+    precision: float = 0.01,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Saturation:
+    """Search the largest rate at which the queues do not grow: the bottleneck of the papers.
+
+    A rate is held if the queues are empty soon after the last arrival, within 2 % of the time that
+    the arrivals took; so the workload should be long against the time of one tuple. One slow
+    simulation tells how busy the busiest instance is and with that where to search; then the
+    interval is halved.
+
+    Parameters
+    ----------
+    workload, stages
+        As of `simulate`.
+    arrivals : Arrivals
+        Its rate is where the search begins; faster and slower ones are made of it.
+    precision : float, default 0.01
+        Width of the last interval, as a part of the rate.
+    progress : callable, optional
+        Called after every simulation.
+    **options
+        Further arguments of `simulate`.
+
+    Examples
+    --------
+    >>> from unskew.simulator import Constant, Steady
+    >>> from unskew.workloads import Zipf
+    >>> stage = Stage("count", instances=4, service=Constant(0.001))
+    >>> found = saturation(Zipf(1.0, 100, 20_000), Steady(100.0), [stage])
+    >>> 0.97 < found.rate / 4000 < 1.03
+    True
+    """
+    precision = number("precision", precision, above=0, below=1)
+    most = 3 + int(3 / precision).bit_length()
+    done = 0
+
+    def run(rate: float) -> Result:
+        nonlocal done
+        result = simulate(workload, arrivals.faster(rate / arrivals.rate), stages, **options)
+        done += 1
+        if progress is not None:
+            progress(done, most)
+        return result
+
+    slow = run(arrivals.rate)
+    busiest = max(float(stage.utilisation.max()) for stage in slow.stages)
+    if slow.merge is not None:
+        busiest = max(busiest, float(slow.merge.utilisation.max()))
+    if busiest <= 0:
+        raise BadParameter("nothing is ever busy in this topology, so every rate is held")
+    # The busy time of a slow run is exact, so the limit is near; chance decides how near.
+    low, high = 0.5 * arrivals.rate / busiest, 1.1 * arrivals.rate / busiest
+    best = run(low)
+    while high - low > precision * high:
+        middle = (low + high) / 2
+        result = run(middle)
+        if _held(result):
+            low, best = middle, result
+        else:
+            high = middle
+    return Saturation(low, best)
+
+
+def _held(result: Result) -> bool:
+    return result.drain <= BACKLOG * result.last_arrival
