@@ -1,7 +1,7 @@
 """Simulated tuples a second, and how the cost grows with the instances.
 
-Asked: at least 3M tuples a second with partial-key at 128 instances, and 4096 instances at less than
-twice the cost of 64. Runs take turns, and the best of each counts.
+Asked: at least 3M tuples a second with partial-key at 128 instances, and 4096 instances at less
+than twice the cost of 64. Runs take turns, and the best of each counts.
 """
 
 from __future__ import annotations
