@@ -163,6 +163,11 @@ class Grouping(ABC):
         """The seed of random numbers, another one at every source."""
         return spread_seed(self.source) ^ ~spread_seed(self.seed)
 
+    def _counters(self, given: int | None, each: int) -> int:
+        """Return the counters of a sketch: as given, or `each` for an instance, 64 at the least."""
+        own = max(64, each * self.instances) if given is None else given
+        return whole_number("counters", own, least=1, most=2**28)
+
     def _place_of_source(self) -> int:
         """Return the first place of this source; sources 0, 1, 2, ... are spread evenly."""
         # The golden ratio: however many sources there are, no two are close.

@@ -34,7 +34,7 @@ class DChoices(HeadGrouping):
     theta : float, optional
         Share from which a key belongs to the head; 1 / (5 instances) by default.
     counters : int, optional
-        Keys that the sketch keeps, 8 an instance by default.
+        Keys that the sketch keeps, 8 an instance and no less than 64 by default.
     e : float, default 1e-4
         Imbalance to tolerate, as a share of all tuples. Less makes d larger.
 

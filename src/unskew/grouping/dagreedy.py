@@ -46,7 +46,7 @@ class DAGreedy(Grouping):
     interval : int, default 10_000
         Tuples after which hot keys are found anew.
     counters : int, optional
-        Keys that the sketch keeps, 4 an instance by default.
+        Keys that the sketch keeps, 4 an instance and no less than 64 by default.
 
     Examples
     --------
@@ -75,9 +75,7 @@ class DAGreedy(Grouping):
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
         self.interval = whole_number("interval", interval, least=1, most=2**62)
-        self.counters = whole_number(
-            "counters", 4 * self.instances if counters is None else counters, least=1, most=2**28
-        )
+        self.counters = self._counters(counters, each=4)
         self._first = self._place_of_source()
         self._levels = new_levels(self.instances)
         self._keep("levels", self._levels)

@@ -55,7 +55,7 @@ class Dalton(Grouping):
     slide : int, default 10_000
         Tuples after which hot keys are found anew and holders forgotten.
     counters : int, optional
-        Keys that the sketch keeps, 4 an instance by default.
+        Keys that the sketch keeps, 4 an instance and no less than 64 by default.
 
     Examples
     --------
@@ -88,9 +88,7 @@ class Dalton(Grouping):
         self.epsilon = number("epsilon", epsilon, above=0, below=1)
         self.rate = number("rate", rate, above=0, below=1)
         self.slide = whole_number("slide", slide, least=1, most=2**62)
-        self.counters = whole_number(
-            "counters", 4 * self.instances if counters is None else counters, least=1, most=2**28
-        )
+        self.counters = self._counters(counters, each=4)
         self._sketch = new_counters(self.counters)
         self._keep("sketch", self._sketch)
         self._arms = Arms(

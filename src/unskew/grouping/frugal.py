@@ -11,7 +11,7 @@ from unskew.grouping.base import Grouping
 from unskew.grouping.choices import home_of, key_bits, place_of, stride_of, strides_of
 from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
 from unskew.kernel import kernel
-from unskew.parameters import number, whole_number
+from unskew.parameters import number
 from unskew.sketches.space_saving import (
     TOTAL,
     USED,
@@ -111,12 +111,7 @@ class Frugal(Grouping):
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
         self.max_imbalance = number("max_imbalance", max_imbalance, above=0, below=1e6)
-        self.counters = whole_number(
-            "counters",
-            max(64, 4 * self.instances) if counters is None else counters,
-            least=1,
-            most=2**28,
-        )
+        self.counters = self._counters(counters, each=4)
         self._first = self._place_of_source()
         self._strides = strides_of(self.instances)
         self._sketch = new_counters(self.counters)

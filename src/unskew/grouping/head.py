@@ -6,7 +6,7 @@ import numpy as np
 
 from unskew.grouping.base import Grouping
 from unskew.kernel import kernel
-from unskew.parameters import number, whole_number
+from unskew.parameters import number
 from unskew.sketches.space_saving import TOTAL, USED, Counters, new_counters
 
 
@@ -28,9 +28,7 @@ class HeadGrouping(Grouping):
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
         self.theta = number("theta", 1 / (5 * self.instances) if theta is None else theta, above=0)
-        self.counters = whole_number(
-            "counters", 8 * self.instances if counters is None else counters, least=1, most=2**28
-        )
+        self.counters = self._counters(counters, each=8)
         self._first = self._place_of_source()
         self._sketch = new_counters(self.counters)
         self._keep("sketch", self._sketch)

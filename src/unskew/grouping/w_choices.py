@@ -27,8 +27,8 @@ class WChoices(HeadGrouping):
     theta : float, optional
         Share from which a key belongs to the head; 1 / (5 instances) by default.
     counters : int, optional
-        Keys that the sketch keeps, 8 an instance by default; at least 1 / theta are needed to see
-        all head keys.
+        Keys that the sketch keeps, 8 an instance and no less than 64 by default; at least 1 / theta
+        are needed to see all head keys.
 
     Examples
     --------
