@@ -8,6 +8,7 @@ from unskew import __version__
 from unskew.cli.compare import compare_command
 from unskew.cli.errors import Commands
 from unskew.cli.groupings import groupings_command
+from unskew.cli.reproduce import reproduce_command
 
 
 @click.group(
@@ -32,3 +33,4 @@ def main() -> None:
 
 main.add_command(compare_command)
 main.add_command(groupings_command)
+main.add_command(reproduce_command)

@@ -68,13 +68,14 @@ def saturation(
     True
     """
     precision = number("precision", precision, above=0, below=1)
-    most = 3 + int(3 / precision).bit_length()
+    most = 4 + int(3 / precision).bit_length()
     done = 0
 
     def run(rate: float) -> Result:
-        nonlocal done
+        nonlocal done, most
         result = simulate(workload, arrivals.faster(rate / arrivals.rate), stages, **options)
         done += 1
+        most = max(most, done)
         if progress is not None:
             progress(done, most)
         return result
@@ -85,9 +86,12 @@ def saturation(
         busiest = max(busiest, float(slow.merge.utilisation.max()))
     if busiest <= 0:
         raise BadParameter("nothing is ever busy in this topology, so every rate is held")
-    # The busy time of a slow run is exact, so the limit is near; chance decides how near.
+    # The busy time of a slow run is exact, so the limit is near; chance decides how near. Only
+    # merging gets cheaper with the rate, as more tuples of a key share a window.
     low, high = 0.5 * arrivals.rate / busiest, 1.1 * arrivals.rate / busiest
     best = run(low)
+    while _held(result := run(high)):
+        low, high, best = high, 1.5 * high, result
     while high - low > precision * high:
         middle = (low + high) / 2
         result = run(middle)
