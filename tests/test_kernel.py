@@ -54,6 +54,15 @@ def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     assert Path(chosen).is_relative_to(tmp_path / "temporary")
 
 
+def test_a_folder_that_others_may_write_is_passed_over(tmp_path: Path) -> None:
+    sources = package(tmp_path)
+    open_to_all = tmp_path / "mine" / stamp(sources)
+    open_to_all.mkdir(parents=True)
+    open_to_all.chmod(0o777)
+    chosen = cache_directory(sources, str(tmp_path / "mine"), tmp_path)
+    assert chosen == str(sources / "__pycache__" / stamp(sources))
+
+
 def test_no_place_at_all_is_no_cache(tmp_path: Path) -> None:
     sources = package(tmp_path)
     (sources / "__pycache__").write_text("")

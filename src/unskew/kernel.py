@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from getpass import getuser
 from hashlib import sha256
 from pathlib import Path
+from stat import S_IWGRP, S_IWOTH
 from tempfile import TemporaryFile, gettempdir
 from typing import Any, TypeVar
 
@@ -59,20 +61,30 @@ def cache_directory(package: Path, given: str, temporary: Path) -> str | None:
         Folder for temporary files, which goes last.
     """
     name = stamp(package)
-    places = [Path(given)] if given else []
-    places += [package / "__pycache__", temporary / f"unskew-{_user()}"]
+    places = [Path(given) / name] if given else []
+    # In the temporary folder itself, where others can neither rename nor replace it.
+    places += [package / "__pycache__" / name, temporary / f"unskew-{_user()}-{name}"]
     for place in places:
         try:
-            (place / name).mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=place / name):
-                return str(place / name)
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with TemporaryFile(dir=place):
+                if _is_ours(place):
+                    return str(place)
         except OSError:
             continue
     return None
 
 
+def _is_ours(folder: Path) -> bool:
+    """Return whether nobody else can have put code there: numba would run it."""
+    if not hasattr(os, "geteuid"):
+        return True
+    state = folder.stat()
+    return state.st_uid == os.geteuid() and not state.st_mode & (S_IWGRP | S_IWOTH)
+
+
 def _user() -> str:
-    """Return who runs this: code that others wrote is not for us to run."""
+    """Return who runs this, so that users do not get in each other's way."""
     try:
         return getuser()
     except (KeyError, OSError):

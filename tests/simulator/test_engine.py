@@ -185,7 +185,7 @@ def test_moving_state_costs_time() -> None:
             nodes=Nodes(4, speeds=[1.0, 1.0, 1.0, 0.4]),
             shards=200,
             balancer=Greedy(),
-            key_bytes=100.0,
+            row_bytes=100.0,
             move_seconds_per_byte=seconds_per_byte,
         )
         return simulate(Zipf(0.5, 1000, 20_000), Poisson(2000.0), [stage], control=1.0).latency.mean

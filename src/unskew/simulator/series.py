@@ -84,9 +84,11 @@ class Series:
         queues: NDArray[np.int64] = np.cumsum(self._came - self._left, axis=0)[: self._slices]
         return queues
 
-    def waiting(self) -> NDArray[np.int64]:
-        """Return the tuples that came and have no known departure in the slices before the last."""
-        return self.queues()[-2] if self._slices > 1 else np.zeros(self._came.shape[1], np.int64)
+    def queues_at(self, time: float) -> NDArray[np.int64]:
+        """Return the tuples at each instance at the end of the slice that a time lies in."""
+        last = min(int(time / self.width), SLICES - 1)
+        queues: NDArray[np.int64] = (self._came - self._left)[: last + 1].sum(axis=0)
+        return queues
 
     def utilisation(self) -> NDArray[np.float64]:
         """Return the part of each slice that each instance was busy."""

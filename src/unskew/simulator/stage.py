@@ -70,8 +70,8 @@ class Stage:
         Route to this many shards, which a plan maps to instances; needed for a balancer.
     balancer : Balancer, optional
         Suggests a new plan at every control interval.
-    key_bytes : float, default 0
-        State that a shard keeps for each key.
+    row_bytes : float, default 0
+        State that a shard gains with each tuple.
     move_seconds_per_byte : float, default 0
         How long both instances of a move stand still for each byte of state.
     """
@@ -85,7 +85,7 @@ class Stage:
     network: Network = field(default_factory=Network)
     shards: int | None = None
     balancer: Balancer | None = None
-    key_bytes: float = 0.0
+    row_bytes: float = 0.0
     move_seconds_per_byte: float = 0.0
 
 
@@ -117,6 +117,7 @@ class Running:
         self._waiting_shards = np.empty(0, dtype=np.int32)
         self._rows = np.zeros(targets, dtype=np.int64)
         self._busy = np.zeros(targets)
+        self._state_bytes = np.zeros(targets)
         self._since = 0.0
 
     def process(self, tuples: Tuples, watermark: float) -> tuple[Tuples, NDArray[np.int32]]:
@@ -155,13 +156,14 @@ class Running:
         if self.stage.balancer is None or seconds <= 0:
             return
         busy = np.bincount(self.plan.assignment, weights=self._busy, minlength=self.stage.instances)
+        self._state_bytes += self._rows * self.stage.row_bytes
         report = Report(
             seconds=seconds,
             rows=self._rows,
             busy=self._busy,
-            state_bytes=(self._rows * self.stage.key_bytes).astype(np.float64),
+            state_bytes=self._state_bytes.copy(),
             utilisation=busy / seconds,
-            queues=self.series.waiting(),
+            queues=self.series.queues_at(now),
         )
         plan = self.stage.balancer.next_plan(self.plan, report)
         for shard, giver, taker in plan.moves(self.plan):
