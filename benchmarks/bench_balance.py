@@ -43,12 +43,14 @@ Outcome = tuple[float, float]
 @click.command(help=__doc__)
 @click.option("--zipf", multiple=True, type=float, default=tuple(TABLE_IV), show_default=True)
 @click.option("--instances", multiple=True, type=int, default=(16, 32, 64, 128), show_default=True)
-def main(zipf: Sequence[float], instances: Sequence[int]) -> None:
+@click.option("--hot", default=100, show_default=True, help="Ranks whose keys change.")
+@click.option("--seed", default=0, show_default=True, help="Of the streams.")
+def main(zipf: Sequence[float], instances: Sequence[int], hot: int, seed: int) -> None:
     """Run every case and print one table after the other."""
-    print_table("The stream beside Table IV", [stream_row(exponent) for exponent in zipf])
+    print_table("The stream beside Table IV", [stream_row(exponent, seed) for exponent in zipf])
     one, tight, adaptive, sources, batches, drift, moments = [], [], [], [], [], [], []
     for exponent in zipf:
-        stream = Zipf(exponent, KEYS, MESSAGES)
+        stream = Zipf(exponent, KEYS, MESSAGES, seed=seed)
         note(stream.description)
         one += by_instances(exponent, compare(stream, instances, ALL))
         budget = {"frugal": {"max_imbalance": TIGHT}}
@@ -60,7 +62,7 @@ def main(zipf: Sequence[float], instances: Sequence[int]) -> None:
         moments.append(moments_row(exponent, max(instances)))
         sources += by_instances(exponent, compare(stream, instances, THREE, sources=SOURCES))
         batches += by_instances(exponent, compare(stream, instances, THREE, batch=BATCH))
-        drift += drift_rows(exponent, instances)
+        drift += drift_rows(exponent, instances, hot, seed)
     print_table("One source (imbalance / replication)", one)
     print_table(f"frugal with a budget of {TIGHT}", tight)
     print_table("pd-stream with adaptive=True", adaptive)
@@ -70,10 +72,10 @@ def main(zipf: Sequence[float], instances: Sequence[int]) -> None:
     print_table(f"Batches of {BATCH:,} rows: mean imbalance of a batch", batches)
 
 
-def stream_row(exponent: float) -> Row:
+def stream_row(exponent: float, seed: int) -> Row:
     """Return keys seen and share of the hottest key, ours and the paper's."""
     index = KeyIndex()
-    for keys in Zipf(exponent, KEYS, MESSAGES).batches():
+    for keys in Zipf(exponent, KEYS, MESSAGES, seed=seed).batches():
         index.ids(keys)
     seen, share = TABLE_IV.get(exponent, (float("nan"), float("nan")))
     return {
@@ -116,9 +118,9 @@ def moments_row(exponent: float, instances: int) -> Row:
     return row
 
 
-def drift_rows(exponent: float, instances: Sequence[int]) -> list[Row]:
+def drift_rows(exponent: float, instances: Sequence[int], hot: int, seed: int) -> list[Row]:
     """Return the table rows of a stream whose hot keys change."""
-    stream = DriftingZipf(exponent, KEYS, MESSAGES, period=PERIOD)
+    stream = DriftingZipf(exponent, KEYS, MESSAGES, period=PERIOD, hot=hot, seed=seed)
     note(stream.description)
     keys = np.concatenate(list(stream.batches()))
     ids = KeyIndex().ids(keys)
