@@ -6,10 +6,11 @@ import pytest
 
 from unskew.errors import BadParameter
 from unskew.experiments import Figure, Row, Sizes, experiment
-from unskew.experiments.pd_stream import EXPERIMENT, findings
-from unskew.experiments.pd_stream_latency import MARGIN
+from unskew.experiments.pd_stream import EXPERIMENT
+from unskew.experiments.pd_stream_findings import findings
+from unskew.experiments.pd_stream_latency import IMBALANCE, MARGIN, PARTIALS
 from unskew.experiments.pd_stream_tables import TABLE_II, TABLE_III
-from unskew.experiments.pd_stream_topology import Simulate
+from unskew.experiments.pd_stream_topology import JOIN, Simulate
 
 TINY = Sizes("tiny", 2000, 2000, 3000, (1.4, 2.0), (4, 8))
 
@@ -86,10 +87,10 @@ def test_the_same_seed_gives_the_same_rows_but_for_times(rows: list[Row]) -> Non
 
 
 def test_the_limit_of_the_join_is_that_of_its_busiest_instance() -> None:
-    # Half of the hot key's 20.2 % on each of two instances, of 25 tuples a second each.
+    # Half of the hot key's 20.2 % on each of two instances.
     limit = Simulate("ddos", 20_000, 64).limit("partial-key", seed=0)
 
-    assert limit == pytest.approx(2 * 25 / 0.202, rel=0.1)
+    assert limit == pytest.approx(2 / JOIN / 0.202, rel=0.1)
 
 
 def test_pd_stream_is_ahead_at_128_instances_and_frugal_ahead_of_it() -> None:
@@ -115,11 +116,33 @@ def test_findings_are_made_of_the_rows() -> None:
 
 def test_findings_name_what_is_far_from_the_paper_and_only_that() -> None:
     near = Row(0, "10", "near", "replication factor", 1.0, 1.1)
-    far = Row(0, "11", "far", "replication factor", 1.0, 2.0)
+    far = Row(0, "11", "far", "replication factor", 1.0, 2.0, series="pd-stream")
 
     (text,) = findings([near, far])
     assert text.startswith("Figure 11: 1 of 1 numbers differ")
     assert "paper 1, ours 2" in text
+    assert "splits more in 1 and less in 0 of them (pd-stream)" in text
+
+
+def test_findings_say_what_holds_a_grouping_back() -> None:
+    place = ("", "ddos (generated)", 128.0)
+    margin = "throughput of pd-stream higher by, %"
+    rows = [
+        Row(0, "6", "c", margin, 20.0, 10.0, *place, "w-choices"),
+        Row(0, "6", "c", margin, 50.0, 90.0, *place, "dagreedy"),
+        *(
+            Row(0, "6", "c", metric, None, value, *place, name)
+            for name, partials, imbalance in (
+                *(("pd-stream", 0.5, 0.001), ("w-choices", 0.6, 0.001), ("dagreedy", 0.5, 1.5)),
+            )
+            for metric, value in ((PARTIALS, partials), (IMBALANCE, imbalance))
+        ),
+    ]
+    text = findings(rows)[-1]
+
+    assert "w-choices on ddos (generated) is held back by the merge" in text
+    assert "0.600 partial states a tuple, 20 % more than pd-stream's 0.500" in text
+    assert "dagreedy on ddos (generated) is held back by its join, whose imbalance is 1.50" in text
 
 
 def test_unknown_names_say_what_there_is() -> None:

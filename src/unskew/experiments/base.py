@@ -72,6 +72,8 @@ class Sizes:
         Zipf exponents.
     counts : tuple of int
         Numbers of instances.
+    seeds : int
+        Draws of each simulation.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Sizes:
     simulated: int
     exponents: tuple[float, ...]
     counts: tuple[int, ...]
+    seeds: int = 1
 
 
 class Task(ABC):

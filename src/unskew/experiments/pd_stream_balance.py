@@ -12,6 +12,7 @@ from unskew.experiments.pd_stream_tables import length, open_source
 SERIES = ("partial-key", "w-choices", "dagreedy", "dalton", "pd-stream", "frugal")
 DATASETS = ("ddos", "hashtags")
 
+OPERATOR_STATE = "operator state, KB"
 KEY_BYTES = 16
 """Operator state of a key on an instance: its hash and one counter, 8 bytes each."""
 
@@ -151,7 +152,7 @@ _REPLICATION = Measure("replication factor", lambda row: row.replication_factor,
 _UNSAID = "the paper does not say what it measures; its number is held against both together"
 _MEMORY = (
     Measure("router state, KB", lambda row: row.state_bytes / 1024, {}),
-    Measure("operator state, KB", lambda row: row.memory_keys * KEY_BYTES / 1024, {}),
+    Measure(OPERATOR_STATE, lambda row: row.memory_keys * KEY_BYTES / 1024, {}),
     Measure(
         "router and operator state, KB",
         lambda row: (row.state_bytes + row.memory_keys * KEY_BYTES) / 1024,

@@ -106,6 +106,18 @@ class Result:
         """Tuples a second over the whole time."""
         return self.messages / self.seconds
 
+    @property
+    def offered(self) -> float:
+        """Work that came for the busiest instance, as a part of the time in which it came.
+
+        Above 1 its queue grows. Unlike utilisation, which never is above 1, it is in proportion to
+        the rate.
+        """
+        busy = [stage.utilisation.max() for stage in self.stages]
+        if self.merge is not None:
+            busy.append(self.merge.utilisation.max())
+        return float(max(busy)) * self.seconds / self.last_arrival
+
 
 def simulate(
     workload: Workload,

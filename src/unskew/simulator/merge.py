@@ -63,12 +63,21 @@ class MergeResult:
         From the end of the window to the end of each merge.
     utilisation : array of float64
         Part of the whole time that each instance was busy.
+    ends, merged, waits : array of float64
+        For each window that had tuples: when it ended, when its last partial state was merged, and
+        the mean time from its end to a merge.
+    tuples : array of int64
+        For each of those windows, how many tuples it had.
     """
 
     partials: int
     results: int
     latency: Latencies
     utilisation: NDArray[np.float64]
+    ends: NDArray[np.float64]
+    merged: NDArray[np.float64]
+    waits: NDArray[np.float64]
+    tuples: NDArray[np.int64]
 
 
 class RunningMerge:
@@ -86,6 +95,8 @@ class RunningMerge:
         self._window = 0
         self._partials = 0
         self._results = 0
+        self._windows: list[tuple[float, float, float]] = []
+        self._tuples: list[int] = []
 
     def process(self, tuples: Tuples, watermark: float) -> None:
         """Take in served tuples; none that comes later has left before `watermark`."""
@@ -100,7 +111,11 @@ class RunningMerge:
 
     def result(self, end: float) -> MergeResult:
         """Return what was measured until a time."""
-        return MergeResult(self._partials, self._results, self.latency, self._busy / end)
+        ends, merged, waits = np.array(self._windows).reshape(-1, 3).T
+        return MergeResult(
+            *(self._partials, self._results, self.latency, self._busy / end),
+            *(ends, merged, waits, np.array(self._tuples, dtype=np.int64)),
+        )
 
     def _close(self, end: float) -> None:
         """Merge the partial states of the window that ends now."""
@@ -128,6 +143,9 @@ class RunningMerge:
         self.latency.add(left - arrivals)
         self.end = max(self.end, float(left.max(initial=end)))
         self.drain = self.end - end
+        if keys.size:
+            self._windows.append((end, float(left.max()), float((left - arrivals).mean())))
+            self._tuples.append(done.keys.size)
 
 
 def _first(values: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from unskew.errors import BadParameter
 from unskew.parameters import number
 from unskew.simulator.arrivals import Arrivals
@@ -16,6 +18,9 @@ from unskew.workloads.base import Workload
 BACKLOG = 0.02
 """Time to drain the queues after the last arrival, as a part of the time of arrival, up to which
 queues count as not growing."""
+
+GUESSES = 2
+"""Simulations that only tell where to search."""
 
 Progress = Callable[[int, int], None]
 """Called with the simulations done and the most there will be."""
@@ -41,9 +46,9 @@ def saturation(
     """Search the largest rate at which the queues do not grow: the bottleneck of the papers.
 
     A rate is held if the queues are empty soon after the last arrival, within 2 % of the time that
-    the arrivals took; so the workload should be long against the time of one tuple. One slow
-    simulation tells how busy the busiest instance is and with that where to search; then the
-    interval is halved.
+    the arrivals took; so the workload should be long against the time of one tuple. The work that a
+    simulation offered to its busiest instance tells where to search; then rates around it are tried
+    in ever larger steps until one is held and one is not, and that interval is halved.
 
     Parameters
     ----------
@@ -68,7 +73,7 @@ def saturation(
     True
     """
     precision = number("precision", precision, above=0, below=1)
-    most = 4 + int(3 / precision).bit_length()
+    most = GUESSES + 2 + int(1 / precision).bit_length()
     done = 0
 
     def run(rate: float) -> Result:
@@ -80,25 +85,28 @@ def saturation(
             progress(done, most)
         return result
 
-    slow = run(arrivals.rate)
-    busiest = max(float(stage.utilisation.max()) for stage in slow.stages)
-    if slow.merge is not None:
-        busiest = max(busiest, float(slow.merge.utilisation.max()))
-    if busiest <= 0:
-        raise BadParameter("nothing is ever busy in this topology, so every rate is held")
-    # The busy time of a slow run is exact, so the limit is near; chance decides how near. Only
-    # merging gets cheaper with the rate, as more tuples of a key share a window.
-    low, high = 0.5 * arrivals.rate / busiest, 1.1 * arrivals.rate / busiest
-    best = run(low)
-    while _held(result := run(high)):
-        low, high, best = high, 1.5 * high, result
-    while high - low > precision * high:
-        middle = (low + high) / 2
-        result = run(middle)
+    # Where tuples go hardly depends on the rate, so the first guess is near. Only merging gets
+    # cheaper with the rate, as more tuples of a key share a window.
+    rate = arrivals.rate
+    for _ in range(GUESSES):
+        offered = run(rate).offered
+        if offered <= 0:
+            raise BadParameter("nothing is ever busy in this topology, so every rate is held")
+        rate /= offered
+    low, high, best = 0.0, np.inf, None
+    step = 2 * precision
+    while not (best and high - low <= precision * high):
+        if low and high < np.inf:
+            rate = (low + high) / 2
+        elif low:
+            rate, step = low * (1 + step), 2 * step
+        elif high < np.inf:
+            rate, step = high / (1 + step), 2 * step
+        result = run(rate)
         if _held(result):
-            low, best = middle, result
+            low, best = rate, result
         else:
-            high = middle
+            high = rate
     return Saturation(low, best)
 
 
