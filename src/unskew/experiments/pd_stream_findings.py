@@ -95,8 +95,8 @@ def _latency(rows: Sequence[Row], off: Sequence[Row]) -> str:
     if (row.paper or 0) < busy:
         text += (
             f" The paper's {row.paper:.0f} ms is less than the {busy:.0f} ms that its own "
-            f"{stated:,.0f} tuples/s leave each of {row.x:.0f} instances for a tuple, so no service "
-            f"time makes both its latency and its throughput; ours makes the throughput."
+            f"{stated:,.0f} tuples/s leave each of {row.x:.0f} instances for a tuple, so no "
+            f"service time makes both its latency and its throughput; ours makes the throughput."
         )
     return text
 

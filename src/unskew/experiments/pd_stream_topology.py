@@ -102,9 +102,10 @@ class Outcome:
         """Say it if the queues grow."""
         if self.rate < min(self.limits):
             return ""
+        least = "" if len(self.limits) == 1 else " with one of the seeds"
         return (
-            f"holds only {self.limit:,.0f} of {self.rate:,.0f} tuples/s: its queues grow, so the "
-            f"latency is that of this length of run"
+            f"holds only {min(self.limits):,.0f} of {self.rate:,.0f} tuples/s{least}: its queues "
+            f"grow, so the latency is that of this length of run"
         )
 
 
