@@ -190,7 +190,7 @@ def _panel(
         "x:Q",
         title=figure.x.title,
         scale=alt.Scale(type="log", base=2) if figure.x.log else alt.Scale(zero=False),
-        axis=alt.Axis(grid=False, values=xs if len(xs) <= 8 else alt.Undefined, format="~g"),
+        axis=alt.Axis(grid=False, values=xs if len(xs) <= 8 else alt.Undefined, format="~f"),
     )
     y = alt.Y(
         "y:Q",
