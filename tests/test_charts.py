@@ -72,9 +72,9 @@ def test_html_has_its_scripts_inside_and_text_cannot_end_them() -> None:
     assert re.findall(r"<script[^>]*>", page) == ["<script>", "<script>"]
     assert "<link" not in page.partition("<script>")[0]
     inline = page.rpartition("<script>")[2]
-    found = re.search(r'vegaEmbed\("#chart", (\{.*\}), \{\n', inline)
+    found = re.search(r"const charts = (\{.*\});\n", inline)
     assert found is not None
-    assert json.loads(found.group(1))["title"]["text"] == TITLE
+    assert json.loads(found.group(1))["chart"]["title"]["text"] == TITLE
 
 
 def test_a_file_that_no_chart_can_be_is_refused_by_its_name() -> None:

@@ -12,25 +12,12 @@ import vl_convert
 
 from unskew.compare import Comparison, Recommendation
 from unskew.errors import BadParameter
+from unskew.pages import page
 
 FLOOR = 1e-6
 """Imbalance that is drawn for anything less: a logarithm has no place for zero."""
 
 _ROW, _WIDTH = 24, 250
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="UTF-8"><title>unskew</title></head>
-<body>
-<div id="chart"></div>
-<script>{scripts}</script>
-<script>
-vegaEmbed("#chart", {specification}, {{
-  renderer: "svg", actions: {{export: true, source: false, compiled: false, editor: false}}
-}});
-</script>
-</body>
-</html>
-"""
 _BAND, _INK, _NOTE = "#fdf1d3", "#2b2b2b", "#6f6f6f"
 
 
@@ -239,11 +226,7 @@ def _svg(specification: dict[str, Any]) -> bytes:
 
 
 def _html(specification: dict[str, Any]) -> bytes:
-    # Inside a script only "<" can end it, and a file name may well contain "</script>".
-    inline = json.dumps(specification).replace("<", "\\u003c")
-    return _PAGE.format(
-        scripts=vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), specification=inline
-    ).encode()
+    return page("unskew", '<div id="chart"></div>', {"chart": specification}).encode()
 
 
 _FORMATS: dict[str, Callable[[dict[str, Any]], bytes]] = {

@@ -41,3 +41,23 @@ class UnknownColumn(UnskewError, KeyError):
 
 class UnhashableKey(UnskewError, TypeError):
     """The key column has a type that Spark cannot hash either."""
+
+
+class MissingSpark(UnskewError, ImportError):
+    """PySpark is not installed, or is older than unskew needs."""
+
+
+class UnsupportedSpark(UnskewError, RuntimeError):
+    """The session is too old, or is of a kind that cannot do what was asked."""
+
+
+class NotReplayable(UnskewError, RuntimeError):
+    """A lost task could come back with other rows unnoticed, so nothing is routed."""
+
+
+class BadPlan(UnskewError, ValueError):
+    """A plan is damaged, or was made for other keys or another number of instances."""
+
+
+class MissingPlan(UnskewError, FileNotFoundError):
+    """There is no saved plan or profile in this place."""

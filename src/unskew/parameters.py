@@ -18,7 +18,8 @@ def key_hashes(function: str, keys: object) -> NDArray[np.uint64]:
             f"{function} takes a one-dimensional array of uint64 key hashes, not "
             f"{shape or type(keys).__name__}; hash other keys with unskew.hash_keys"
         )
-    return np.ascontiguousarray(keys)
+    # Arrow's arrays are read-only, and numba would compile every kernel once more for those.
+    return np.require(keys, requirements=("C", "A", "W"))
 
 
 def whole_number(name: str, value: object, *, least: int, most: int) -> int:

@@ -1,19 +1,30 @@
-"""The plan: where each shard runs."""
+"""The plan: where each shard runs, and which instances share a hot key."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import BadParameter
-from unskew.parameters import whole_number
+from unskew.errors import BadParameter, BadPlan
+from unskew.parameters import key_hashes, whole_number
+
+FORMAT = 1
+"""Version of the JSON form of a plan; it grows when older readers would misread it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """An immutable table from shard to instance, with an epoch that counts its versions.
+    """An immutable table from shard to instance and from hot key to instances, with an epoch.
+
+    The shard of a key is its hash, as a signed number, modulo the number of shards; Spark computes
+    the same with ``pmod(xxhash64(...), shards)``. A hot key does not go with its shard: its tuples
+    are dealt to the instances that the plan names for it, and one named twice takes twice as many.
 
     Parameters
     ----------
@@ -23,6 +34,8 @@ class Plan:
         Number of instances; every entry of the table is one of them.
     epoch : int, default 0
         Number of the version.
+    hot : mapping of int to sequence of int, default none
+        Instances of each hot key, by the hash of the key as an unsigned number.
 
     Examples
     --------
@@ -32,16 +45,21 @@ class Plan:
     >>> later = plan.move({3: 0})
     >>> later.moves(plan), later.epoch
     ([(3, 1, 0)], 1)
+    >>> split = Plan(plan.assignment, 2, hot={7: (0, 1, 1)})
+    >>> split.route(np.array([7, 7, 7, 6], dtype=np.uint64), np.arange(4)).tolist()
+    [0, 1, 1, 0]
     """
 
     assignment: NDArray[np.int32]
     instances: int
     epoch: int = 0
+    hot: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that every shard has an instance, and keep the table from being written."""
+        """Check that every shard has an instance, and keep the tables from being written."""
         table = np.array(self.assignment, dtype=np.int32)
         whole_number("instances", self.instances, least=1, most=2**31 - 1)
+        whole_number("epoch", self.epoch, least=0, most=2**63 - 1)
         if table.ndim != 1 or table.size == 0:
             raise BadParameter(f"a plan needs one instance for each shard, not shape {table.shape}")
         if int(table.min()) < 0 or int(table.max()) >= self.instances:
@@ -49,8 +67,19 @@ class Plan:
                 f"a plan for {self.instances} instances names instances {table.min()} to "
                 f"{table.max()}; every shard must be on a live instance"
             )
+        hot = {}
+        for key, given in self.hot.items():
+            whole_number("the hash of a hot key", key, least=0, most=2**64 - 1)
+            copies = tuple(int(instance) for instance in given)
+            if not copies or min(copies) < 0 or max(copies) >= self.instances:
+                raise BadParameter(
+                    f"a plan for {self.instances} instances has hot key {key} on {copies}; every "
+                    f"hot key needs live instances"
+                )
+            hot[int(key)] = copies
         table.setflags(write=False)
         object.__setattr__(self, "assignment", table)
+        object.__setattr__(self, "hot", MappingProxyType(hot))
 
     @classmethod
     def even(cls, shards: int, instances: int) -> Plan:
@@ -62,12 +91,37 @@ class Plan:
         """Number of shards."""
         return int(self.assignment.size)
 
+    def shard_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the shard of each key hash."""
+        return key_hashes("shard_of", keys).view(np.int64) % self.shards
+
+    def route(self, keys: NDArray[np.uint64], turns: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the instance of each tuple.
+
+        Parameters
+        ----------
+        keys : array of uint64
+            Hashes of the keys.
+        turns : array of int64
+            For each tuple the number by which a hot key chooses among its instances, in turn.
+        """
+        chosen = self.assignment[self.shard_of(keys)]
+        if self.hot:
+            hashes = np.array(sorted(self.hot), dtype=np.uint64)
+            place = np.minimum(np.searchsorted(hashes, keys), hashes.size - 1)
+            is_hot = hashes[place] == keys
+            for number in np.unique(place[is_hot]).tolist():
+                rows = np.flatnonzero(is_hot & (place == number))
+                copies = np.array(self.hot[int(hashes[number])], dtype=np.int32)
+                chosen[rows] = copies[turns[rows] % copies.size]
+        return chosen
+
     def move(self, changes: dict[int, int]) -> Plan:
         """Return the next plan: the same but for some shards, given as shard: instance."""
         table = self.assignment.copy()
         for shard, instance in changes.items():
             table[shard] = instance
-        return Plan(table, self.instances, self.epoch + 1)
+        return Plan(table, self.instances, self.epoch + 1, self.hot)
 
     def moves(self, before: Plan) -> list[tuple[int, int, int]]:
         """Return (shard, from, to) of each shard that another plan had elsewhere."""
@@ -80,3 +134,65 @@ class Plan:
             (int(shard), int(before.assignment[shard]), int(self.assignment[shard]))
             for shard in changed
         ]
+
+    def hot_moves(self, before: Plan) -> list[tuple[int, frozenset[int], frozenset[int]]]:
+        """Return (key, from, to) of each key that is on other instances than in another plan.
+
+        A key that only one of the plans calls hot is, in the other, where its shard is.
+        """
+        found = []
+        for key in sorted(self.hot.keys() | before.hot.keys()):
+            old, new = before.instances_of(key), self.instances_of(key)
+            if old != new:
+                found.append((key, old, new))
+        return found
+
+    def instances_of(self, key: int) -> frozenset[int]:
+        """Return every instance that tuples of a key, given by its hash, may go to."""
+        if key in self.hot:
+            return frozenset(self.hot[key])
+        shard = self.shard_of(np.array([key], dtype=np.uint64))
+        return frozenset(self.assignment[shard].tolist())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as what JSON knows; hashes are text, as JSON readers round numbers.
+
+        Examples
+        --------
+        >>> Plan.even(2, 2).to_json()["assignment"]
+        [0, 1]
+        """
+        return {
+            "format": FORMAT,
+            "instances": self.instances,
+            "epoch": self.epoch,
+            "assignment": self.assignment.tolist(),
+            "hot": {str(key): list(copies) for key, copies in self.hot.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Plan:
+        """Return the plan that `to_json` wrote, given as text or as already read.
+
+        Raises
+        ------
+        BadPlan
+            If it is no plan, or of a later version.
+        """
+        try:
+            read = json.loads(data) if isinstance(data, str) else data
+            version = read["format"]
+            if isinstance(version, int) and version > FORMAT:
+                raise BadPlan(
+                    f"the plan has format {version} and this version of unskew reads up to "
+                    f"{FORMAT}; read it with a newer unskew"
+                )
+            hot = {int(key): tuple(copies) for key, copies in read["hot"].items()}
+            return cls(np.array(read["assignment"]), read["instances"], read["epoch"], hot)
+        except BadPlan:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise BadPlan(
+                f"this is no plan as Plan.to_json writes it ({type(error).__name__}: {error}); "
+                f"make a new one"
+            ) from error

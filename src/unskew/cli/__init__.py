@@ -9,6 +9,7 @@ from unskew.cli.compare import compare_command
 from unskew.cli.errors import Commands
 from unskew.cli.groupings import groupings_command
 from unskew.cli.reproduce import reproduce_command
+from unskew.cli.run import run_command
 
 
 @click.group(
@@ -16,6 +17,7 @@ from unskew.cli.reproduce import reproduce_command
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
+  unskew run                                     a job on Spark, balanced; needs Java 17
   unskew compare                                 a skewed stream made up on the spot
   unskew compare --input rides.parquet --key city
   unskew compare --help                          more of them
@@ -34,3 +36,4 @@ def main() -> None:
 main.add_command(compare_command)
 main.add_command(groupings_command)
 main.add_command(reproduce_command)
+main.add_command(run_command)

@@ -8,14 +8,13 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import altair as alt
-import vl_convert
 
+from unskew import pages
 from unskew.experiments.base import Experiment, Figure, Row, Sizes
 
 COLOURS = {
@@ -30,40 +29,6 @@ COLOURS = {
 }
 FLOOR = 1e-7
 """What is drawn for less, zero included, on a logarithmic axis."""
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="UTF-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval';
- style-src 'unsafe-inline'; img-src data:">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #2b2b2b; margin: 2rem auto; padding: 0 1rem;
-  max-width: 1120px }}
-h1 {{ font-size: 1.6rem }} h2 {{ font-size: 1.15rem; margin: 2.5rem 0 .3rem }}
-table {{ border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums }}
-td, th {{ padding: .2rem .7rem .2rem 0; text-align: left; border-bottom: 1px solid #ececec }}
-td.n, th.n {{ text-align: right }}
-.remark {{ color: #6f6f6f; max-width: 75ch }} .quick {{ background: #fdf1d3; padding: .6rem 1rem }}
-.chart {{ overflow-x: auto }} details {{ margin-top: .5rem }}
-</style>
-</head>
-<body>
-{body}
-<script>{scripts}</script>
-<script>
-const charts = {charts};
-for (const [id, specification] of Object.entries(charts)) {{
-  vegaEmbed("#" + id, specification, {{renderer: "svg",
-    actions: {{export: true, source: false, compiled: false, editor: false}}}});
-}}
-</script>
-</body>
-</html>
-"""
 
 
 def write_report(
@@ -128,19 +93,7 @@ def page(
             f'<div class="chart" id="{name}"></div>',
             _table(own),
         ]
-    return _PAGE.format(
-        title=escape(f"unskew: {experiment.name}"),
-        body="\n".join(body),
-        scripts=_scripts(),
-        # Inside a script only "<" can end it.
-        charts=json.dumps(charts, allow_nan=False).replace("<", "\\u003c"),
-    )
-
-
-@cache
-def _scripts() -> str:
-    """Return vega and all it needs, which takes seconds to bundle."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return pages.page(f"unskew: {experiment.name}", "\n".join(body), charts)
 
 
 def figure_chart(figure: Figure, rows: Sequence[Row]) -> alt.HConcatChart:

@@ -4,6 +4,7 @@ from unskew.workloads.base import BATCH, Workload
 from unskew.workloads.datasets import DATASETS, dataset
 from unskew.workloads.drifting import DriftingZipf
 from unskew.workloads.files import KeyFile, open_keys
+from unskew.workloads.posts import Posts
 from unskew.workloads.zipf import Zipf
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "DATASETS",
     "DriftingZipf",
     "KeyFile",
+    "Posts",
     "Workload",
     "Zipf",
     "dataset",

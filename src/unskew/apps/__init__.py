@@ -1,0 +1,18 @@
+"""Apps: whole jobs on Spark, built on the public API alone; `unskew run APP` runs one."""
+
+from unskew.apps.base import App, Batch, Options, Summary
+from unskew.apps.trending import Trending
+from unskew.errors import BadParameter
+
+APPS: dict[str, type[App]] = {app.name: app for app in (Trending,)}
+"""By name."""
+
+
+def app(name: str) -> App:
+    """Return an app by its name."""
+    if name not in APPS:
+        raise BadParameter(f"there is no app {name!r}; choose one of {', '.join(APPS)}")
+    return APPS[name]()
+
+
+__all__ = ["APPS", "App", "Batch", "Options", "Summary", "app"]

@@ -1,0 +1,159 @@
+"""The contract of an app: a job on Spark that shows what balance is worth, and checks itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
+
+from unskew.spark import Balance
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run was asked for.
+
+    Attributes
+    ----------
+    source : str
+        "rate" for a generated stream, or "files:DIR".
+    key, time, value : str or None
+        Columns of the files: the key, the event time and the number that is aggregated.
+    grouping : str
+        Sends the rows.
+    instances : int
+        Of the balanced stage.
+    batches, rows : int
+        How many batches, and rows in each; of files each is a batch, and all are read.
+    out : Path
+        Folder for what comes out, checkpoint included.
+    seed : int
+        Of the stream and the grouping.
+    verify : bool
+        Compute everything again with plain Spark, and compare.
+    """
+
+    source: str
+    key: str | None
+    time: str | None
+    value: str | None
+    grouping: str
+    instances: int
+    batches: int
+    rows: int
+    out: Path
+    seed: int
+    verify: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one batch did.
+
+    Attributes
+    ----------
+    number : int
+        From 0 up.
+    rows : int
+        That came in.
+    keys : int
+        Keys and windows that had rows.
+    seconds : float
+        It took.
+    balance : Balance
+        How its rows were spread.
+    """
+
+    number: int
+    rows: int
+    keys: int
+    seconds: float
+    balance: Balance
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows over seconds."""
+        return self.rows / self.seconds
+
+    @property
+    def replication_factor(self) -> float:
+        """Instances that a key of a window had on average."""
+        return self.balance.partials / self.keys if self.keys else 1.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run did; `as_dict` is what `--json` writes."""
+
+    app: str
+    strategy: str
+    rows_in: int
+    rows_out: int
+    batches: Sequence[Batch]
+    seconds: float
+    verified: bool | None
+    notes: Sequence[str] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def imbalance(self) -> float:
+        """Of all batches: the sum of the busiest instances' rows over that of the means, less 1."""
+        return _together([batch.balance.loads for batch in self.batches])
+
+    @property
+    def hash_imbalance(self) -> float:
+        """The same had the rows been sent by Spark's hash of the key."""
+        return _together([batch.balance.hash_loads for batch in self.batches])
+
+    @property
+    def replication_factor(self) -> float:
+        """Instances that a key of a window had in a batch, on average."""
+        keys = sum(batch.keys for batch in self.batches)
+        return sum(batch.balance.partials for batch in self.batches) / keys if keys else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures by name."""
+        return {
+            "app": self.app,
+            "strategy": self.strategy,
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "batches": len(self.batches),
+            "seconds": self.seconds,
+            "rows_per_second": self.rows_in / self.seconds if self.seconds else 0.0,
+            "imbalance": self.imbalance,
+            "hash_imbalance": self.hash_imbalance,
+            "replication_factor": self.replication_factor,
+            "verified": self.verified,
+            **self.extra,
+        }
+
+
+def _together(loads: Sequence[Sequence[int]]) -> float:
+    means = sum(sum(each) / len(each) for each in loads)
+    return sum(max(each) for each in loads) / means - 1 if means else 0.0
+
+
+Watch = Callable[[Batch], None]
+"""Called after every batch."""
+
+
+class App(ABC):
+    """A job that `unskew run` finds by its name.
+
+    Attributes
+    ----------
+    name, title : str
+        What it is called, and what it does, in a line.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    @abstractmethod
+    def run(self, spark: SparkSession, options: Options, watch: Watch) -> Summary:
+        """Run to the end, and tell of every batch."""

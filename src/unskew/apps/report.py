@@ -1,0 +1,109 @@
+"""The page that a run leaves behind: its batches as charts, its figures as a table."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import altair as alt
+
+from unskew.apps.base import Summary
+from unskew.charts import loads_chart
+from unskew.pages import page
+
+_OURS, _HASH = "#2f6db3", "#c8553d"
+
+
+def run_report(summary: Summary) -> str:
+    """Return one page that opens without a network."""
+    figures = "".join(
+        f"<tr><td>{escape(name.replace('_', ' '))}</td><td class=n>{escape(_text(value))}</td></tr>"
+        for name, value in summary.as_dict().items()
+    )
+    last = summary.batches[-1]
+    charts = {
+        "balance": _balance(summary),
+        "speed": _speed(summary),
+        "loads": loads_chart(
+            {"Spark's hash": last.balance.hash_loads, summary.strategy: last.balance.loads},
+            f"Rows of each instance in batch {last.number}",
+        ).to_dict(),
+    }
+    notes = "".join(f"<pre>{escape(note)}</pre>" for note in summary.notes)
+    body = "\n".join(
+        [
+            f"<h1>unskew run {escape(summary.app)}</h1>",
+            f"<table>{figures}</table>",
+            "<h2>Imbalance of each batch</h2>",
+            '<p class="remark">How far the busiest instance is above the mean: 0.01 is 1 %.</p>',
+            '<div class="chart" id="balance"></div>',
+            "<h2>Rows a second</h2>",
+            '<div class="chart" id="speed"></div>',
+            "<h2>Loads</h2>",
+            '<div class="chart" id="loads"></div>',
+            f"<h2>Hot keys of batch {last.number}</h2>",
+            _hot(summary),
+            "<h2>What was done, and what came out</h2>",
+            notes,
+        ]
+    )
+    return page(f"unskew run {summary.app}", body, charts)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _hot(summary: Summary) -> str:
+    last = summary.batches[-1]
+    rows = "".join(
+        f"<tr><td>{escape(hot.key)}</td><td class=n>{hot.rows:,}</td>"
+        f"<td class=n>{hot.rows / max(last.rows, 1):.1%}</td><td class=n>{hot.instances}</td></tr>"
+        for hot in last.balance.hot[:10]
+    )
+    head = (
+        "<tr><th>key</th><th class=n>rows</th><th class=n>share</th><th class=n>instances</th></tr>"
+    )
+    return f"<table>{head}{rows}</table>"
+
+
+def _balance(summary: Summary) -> dict[str, Any]:
+    values = [
+        {"batch": batch.number, "imbalance": value, "routing": routing}
+        for batch in summary.batches
+        for routing, value in (
+            (summary.strategy, batch.balance.imbalance),
+            ("Spark's hash", batch.balance.hash_imbalance),
+        )
+    ]
+    colour = alt.Color(
+        "routing:N",
+        title=None,
+        scale=alt.Scale(domain=[summary.strategy, "Spark's hash"], range=[_OURS, _HASH]),
+    )
+    return _lines(values, "imbalance", colour)
+
+
+def _speed(summary: Summary) -> dict[str, Any]:
+    values = [
+        {"batch": batch.number, "rows a second": batch.rows_per_second} for batch in summary.batches
+    ]
+    return _lines(values, "rows a second", alt.value(_OURS))
+
+
+def _lines(values: list[dict[str, Any]], measure: str, colour: Any) -> dict[str, Any]:
+    chart = (
+        alt.Chart(alt.InlineData(values=values), width=640, height=200)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("batch:Q", axis=alt.Axis(tickMinStep=1, grid=False, format="d")),
+            y=alt.Y(f"{measure}:Q", axis=alt.Axis(gridColor="#ececec", tickCount=5)),
+            color=colour,
+            tooltip=["batch:Q", alt.Tooltip(f"{measure}:Q", format=".4~g")],
+        )
+        .configure_view(stroke=None)
+    )
+    made: dict[str, Any] = chart.to_dict()
+    return made

@@ -1,0 +1,213 @@
+"""`unskew run`: a whole job on Spark, balanced, with what balance is worth beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from unskew.cli.output import check_target, show, write_stdout, write_whole
+from unskew.errors import BadParameter, MissingSpark
+
+if TYPE_CHECKING:
+    from unskew.apps import Batch, Options, Summary
+    from unskew.apps.base import Watch
+
+SHOWN = 12
+"""Batches in the live table; older ones scroll out of it."""
+
+
+@click.command(
+    "run",
+    epilog="""\b
+Examples:
+  unskew run                                       the demo: hashtags, balanced by frugal
+  unskew run --grouping pd-stream --verify         the paper's, checked against plain Spark
+  unskew run --grouping key                        what Spark's hashing does, to compare
+  unskew run --source files:clicks --key user --time at --value ms --out result
+  unskew run --json - --batches 5
+
+\b
+How to read the table:
+  imbalance   how far the busiest instance is above the mean, and what it
+              would be under Spark's own hash of the key
+  replication instances that a key of a window has on average
+  hot keys    the largest, each with its number of instances
+""",
+)
+@click.argument("name", metavar="[APP]", default="trending")
+@click.option("--list", "listing", is_flag=True, help="List the apps.")
+@click.option(
+    "--source",
+    default="rate",
+    show_default=True,
+    metavar="rate|files:DIR",
+    help="A generated stream, or the files of a folder, one a batch: Parquet, CSV, JSON or text.",
+)
+@click.option("--key", metavar="COLUMN", help="Key column of the files.")
+@click.option(
+    "--time", metavar="COLUMN", help="Event time of the files.  [default: when each was written]"
+)
+@click.option(
+    "--value", metavar="COLUMN", help="Number whose quantiles are computed, of the files."
+)
+@click.option("--grouping", default="frugal", show_default=True, help="Sends the rows.")
+@click.option("--instances", type=click.IntRange(1, 1024), default=16, show_default=True)
+@click.option("--batches", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option(
+    "--rows", type=click.IntRange(min=1), default=200_000, show_default=True, help="In a batch."
+)
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True)
+@click.option("--verify", is_flag=True, help="Compute it all again with plain Spark, and compare.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for results, checkpoint and report.html; a second run goes on where it stopped.",
+)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE|-",
+    help="Write the summary as an object; - is stdout, which then has nothing else.",
+)
+def run_command(
+    name: str,
+    listing: bool,
+    source: str,
+    key: str | None,
+    time: str | None,
+    value: str | None,
+    grouping: str,
+    instances: int,
+    batches: int,
+    rows: int,
+    master: str,
+    seed: int,
+    verify: bool,
+    out: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Run a job on Spark under a grouping, and see the balance of every batch.
+
+    APP is trending unless another is named; --list tells which there are.
+    """
+    # Spark takes a second to import, which no other command should wait for.
+    try:
+        from unskew.apps import APPS, Options, app
+    except MissingSpark as error:
+        raise BadParameter(str(error)) from error
+    from unskew.apps.report import run_report
+    from unskew.apps.session import spark_session
+    from unskew.grouping import grouping as make_grouping
+
+    if listing:
+        for entry in APPS.values():
+            show(f"{entry.name}: {entry.title}")
+        return
+    chosen = app(name)
+    make_grouping(grouping, instances)
+    quiet = json_path is not None and str(json_path) == "-"
+    if json_path is not None and not quiet:
+        check_target(json_path)
+    with _folder(out) as folder, tempfile.TemporaryDirectory(prefix="unskew-") as scratch:
+        options = Options(
+            *(source, key, time, value, grouping, instances, batches, rows, folder, seed, verify)
+        )
+        with spark_session(master, Path(scratch)) as spark, _live(options, stderr=quiet) as watch:
+            summary = chosen.run(spark, options, watch)
+        if out is not None:
+            write_whole(out / "report.html", run_report(summary).encode())
+    text = json.dumps(summary.as_dict(), indent=1) + "\n"
+    if quiet:
+        write_stdout(text)
+        return
+    if json_path is not None:
+        write_whole(json_path, text.encode())
+    show(*_told(summary))
+    if out is not None:
+        show(f"Report: {out / 'report.html'}")
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    """Yield the folder that was named, or one that is gone afterwards."""
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        yield out.resolve()
+        return
+    made = Path(tempfile.mkdtemp(prefix="unskew-run-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _live(options: Options, *, stderr: bool) -> Iterator[Watch]:
+    """Yield what is told of every batch: a table that grows, or lines where nobody watches."""
+    console = Console(stderr=stderr, highlight=False)
+    seen: list[Batch] = []
+    if not console.is_terminal:
+        yield lambda batch: show(_line(batch), stderr=stderr)
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        live.update(Text(f"starting Spark; {options.rows:,} rows in a batch"))
+
+        def watch(batch: Batch) -> None:
+            seen.append(batch)
+            live.update(_table(seen[-SHOWN:], options.grouping))
+
+        yield watch
+
+
+def _line(batch: Batch) -> str:
+    hot = ", ".join(f"{hot.key} on {hot.instances}" for hot in batch.balance.hot[:3])
+    return (
+        f"batch {batch.number}: {batch.rows_per_second:,.0f} rows/s, imbalance "
+        f"{batch.balance.imbalance:.3f} (Spark's hash {batch.balance.hash_imbalance:.2f}), "
+        f"replication {batch.replication_factor:.3f}, {hot}"
+    )
+
+
+def _table(batches: list[Batch], grouping: str) -> Table:
+    table = Table(title=f"unskew run, {grouping}", title_justify="left")
+    for heading in ("batch", "rows/s", "imbalance", "under hashing", "replication"):
+        table.add_column(heading, justify="right")
+    table.add_column("hot keys, and their instances")
+    for batch in batches:
+        hot = ", ".join(f"{hot.key} {hot.instances}" for hot in batch.balance.hot[:4])
+        table.add_row(
+            f"{batch.number}",
+            f"{batch.rows_per_second:,.0f}",
+            f"{batch.balance.imbalance:.3f}",
+            f"{batch.balance.hash_imbalance:.2f}",
+            f"{batch.replication_factor:.3f}",
+            Text(hot),
+        )
+    return table
+
+
+def _told(summary: Summary) -> Iterator[Table | str]:
+    """Yield the summary: the batches, what it did, what came out."""
+    yield _table(list(summary.batches), summary.strategy)
+    yield from summary.notes
+    yield (
+        f"{summary.rows_in:,} rows in {len(summary.batches)} batches and {summary.seconds:.1f} s; "
+        f"imbalance {summary.imbalance:.3f}, under Spark's hash {summary.hash_imbalance:.2f}: the "
+        f"busiest instance has {(1 + summary.hash_imbalance) / (1 + summary.imbalance):.1f} times "
+        f"less to do."
+    )
+    if summary.verified:
+        yield f"Verified: {summary.rows_out:,} rows are those that plain Spark computes."

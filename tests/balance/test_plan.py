@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.balance import Plan
+from unskew.errors import BadParameter, BadPlan
+
+HASHES = st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def plans(draw: st.DrawFn, shards: int = 8) -> Plan:
+    instances = draw(st.integers(1, 9))
+    instance = st.integers(0, instances - 1)
+    table = draw(st.lists(instance, min_size=shards, max_size=shards))
+    hot = draw(st.dictionaries(HASHES, st.lists(instance, min_size=1, max_size=5), max_size=4))
+    copies = {key: tuple(found) for key, found in hot.items()}
+    return Plan(np.array(table), instances, draw(st.integers(0, 9)), copies)
+
+
+@given(plans())
+def test_json_brings_a_plan_back(plan: Plan) -> None:
+    back = Plan.from_json(json.dumps(plan.to_json()))
+    assert back.assignment.tolist() == plan.assignment.tolist()
+    assert (back.instances, back.epoch, dict(back.hot)) == (
+        plan.instances,
+        plan.epoch,
+        dict(plan.hot),
+    )
+
+
+@given(plans(), st.lists(st.tuples(HASHES, st.integers(0, 2**62)), max_size=30))
+def test_a_tuple_goes_where_its_key_may_go(plan: Plan, tuples: list[tuple[int, int]]) -> None:
+    drawn = [(key, turn) for key, turn in tuples] + [(key, 3) for key in plan.hot]
+    keys = np.array([key for key, _ in drawn], dtype=np.uint64)
+    turns = np.array([turn for _, turn in drawn], dtype=np.int64)
+    for (key, turn), instance in zip(drawn, plan.route(keys, turns).tolist(), strict=True):
+        signed = key - 2**64 if key >= 2**63 else key
+        copies = plan.hot.get(key, (int(plan.assignment[signed % plan.shards]),))
+        assert instance == copies[turn % len(copies)]
+        assert instance in plan.instances_of(key)
+
+
+def test_moves_name_shards_and_hot_moves_name_keys() -> None:
+    before = Plan(np.array([0, 1, 2, 0]), 3, hot={1: (0, 1), 6: (2,)})
+    after = Plan(np.array([0, 1, 1, 0]), 3, 1, hot={1: (1, 0, 0)})
+    assert after.moves(before) == [(2, 2, 1)]
+    # Key 1 is on the same instances in other parts; key 6 went back to its shard, 2.
+    assert after.hot_moves(before) == [(6, frozenset({2}), frozenset({1}))]
+
+
+def test_hot_keys_stay_hot_when_shards_move() -> None:
+    plan = Plan(np.array([0, 1]), 2, hot={5: (0, 1)})
+    assert dict(plan.move({0: 1}).hot) == {5: (0, 1)}
+
+
+@pytest.mark.parametrize(
+    "copies", [pytest.param((), id="no instance"), pytest.param((2,), id="a dead instance")]
+)
+def test_a_hot_key_needs_live_instances(copies: tuple[int, ...]) -> None:
+    with pytest.raises(BadParameter, match="hot key 5"):
+        Plan(np.array([0, 1]), 2, hot={5: copies})
+
+
+def test_tables_cannot_be_written() -> None:
+    plan = Plan(np.array([0, 1]), 2, hot={5: (0, 1)})
+    with pytest.raises(ValueError, match="read-only"):
+        plan.assignment[0] = 1
+    with pytest.raises(TypeError):
+        plan.hot[6] = (0,)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param('{"format": 2}', "newer unskew", id="of a later version"),
+        pytest.param("[1, 2]", "no plan", id="something else"),
+        pytest.param('{"format": 1, "inst', "no plan", id="cut short"),
+        pytest.param(
+            '{"format": 1, "instances": 2, "epoch": 0, "assignment": [5], "hot": {}}',
+            "live instance",
+            id="a shard on no instance",
+        ),
+    ],
+)
+def test_broken_json_is_refused(text: str, said: str) -> None:
+    with pytest.raises(BadPlan, match=said):
+        Plan.from_json(text)
