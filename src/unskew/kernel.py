@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from getpass import getuser
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import config as numba_config
 from numba.extending import intrinsic
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover
+    fcntl = None  # type: ignore[assignment]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -105,6 +111,27 @@ def _compile(function: F, **options: Any) -> F:
     finally:
         _settings.CACHE_DIR = before
     return made
+
+
+@contextmanager
+def compiling(name: str) -> Iterator[None]:
+    """Let one process of this machine compile first what the others then load.
+
+    Processes that start together would all compile the same. The first to come has the lock; it
+    leaves a mark, and whoever finds that does not wait.
+
+    Parameters
+    ----------
+    name : str
+        What is compiled within the block; the same name, the same kernels.
+    """
+    if _CACHE is None or fcntl is None or (mark := Path(_CACHE) / f"{name}.compiled").exists():
+        yield
+        return
+    with (Path(_CACHE) / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        mark.touch()
 
 
 def _lowest_bit(_typing: Any, _bits: Any) -> Any:

@@ -8,7 +8,7 @@ from unskew.errors import BadParameter
 from unskew.experiments import Figure, Row, Sizes, experiment
 from unskew.experiments.pd_stream import EXPERIMENT
 from unskew.experiments.pd_stream_findings import findings
-from unskew.experiments.pd_stream_latency import IMBALANCE, MARGIN, PARTIALS
+from unskew.experiments.pd_stream_latency import IMBALANCE, MARGIN, OFFERED, PARTIALS
 from unskew.experiments.pd_stream_tables import TABLE_II, TABLE_III
 from unskew.experiments.pd_stream_topology import JOIN, Simulate
 
@@ -90,7 +90,8 @@ def test_the_limit_of_the_join_is_that_of_its_busiest_instance() -> None:
     # Half of the hot key's 20.2 % on each of two instances.
     limit = Simulate("ddos", 20_000, 64).limit("partial-key", seed=0)
 
-    assert limit == pytest.approx(2 / JOIN / 0.202, rel=0.1)
+    assert limit.rate == pytest.approx(2 / JOIN / 0.202, rel=0.1)
+    assert limit.result.offered_at["join"] > limit.result.offered_at["merge"]
 
 
 def test_pd_stream_is_ahead_at_128_instances_and_frugal_ahead_of_it() -> None:
@@ -132,17 +133,28 @@ def test_findings_say_what_holds_a_grouping_back() -> None:
         Row(0, "6", "c", margin, 50.0, 90.0, *place, "dagreedy"),
         *(
             Row(0, "6", "c", metric, None, value, *place, name)
-            for name, partials, imbalance in (
-                *(("pd-stream", 0.5, 0.001), ("w-choices", 0.6, 0.001), ("dagreedy", 0.5, 1.5)),
+            for name, partials, imbalance, join, merge in (
+                ("pd-stream", 0.5, 0.001, 0.7, 1.0),
+                ("w-choices", 0.6, 0.001, 0.6, 1.0),
+                ("dagreedy", 0.5, 1.5, 1.0, 0.3),
             )
-            for metric, value in ((PARTIALS, partials), (IMBALANCE, imbalance))
+            for metric, value in (
+                (PARTIALS, partials),
+                (IMBALANCE, imbalance),
+                (OFFERED.format("join"), join),
+                (OFFERED.format("merge"), merge),
+            )
         ),
     ]
     text = findings(rows)[-1]
 
-    assert "w-choices on ddos (generated) is held back by the merge" in text
+    assert (
+        "w-choices on ddos (generated) is held back by the merge (offered 1.00, the join 0.60)"
+        in text
+    )
     assert "0.600 partial states a tuple, 20 % more than pd-stream's 0.500" in text
-    assert "dagreedy on ddos (generated) is held back by its join, whose imbalance is 1.50" in text
+    assert "dagreedy on ddos (generated) is held back by its join (offered 1.00" in text
+    assert "imbalance is 1.50" in text
 
 
 def test_unknown_names_say_what_there_is() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unskew
-from unskew.balance import Greedy
+from unskew.balance import Balancer, Greedy, Plan, Report
 from unskew.errors import BadParameter
 from unskew.simulator import (
     Arrivals,
@@ -81,7 +82,7 @@ class Model:
             target = int(self.routers[number][source].route(keys)[0])
             stays = self.nodes[number][source] == self.nodes[number + 1][target]
             yield self.clock.timeout(stage.network.local if stays else stage.network.remote)
-            work = float(stage.service.work(keys, self.started[number])[0])
+            work = float(stage.service.work(keys, self.started[number], number)[0])
             self.started[number] += 1
             with self.servers[number][target].request() as turn:
                 yield turn
@@ -124,20 +125,22 @@ def test_the_engine_agrees_with_simpy_tuple_by_tuple(grouping: str) -> None:
 def test_no_tuple_is_lost_or_doubled_however_the_stream_is_cut(
     grouping: str, messages: int, chunk: int
 ) -> None:
-    stages = chain(grouping)
+    first, second = chain(grouping)
+    stages = [first, replace(second, shards=20, balancer=Greedy(), row_bytes=10.0)]
     result = run(stages, messages, chunk=chunk, control=0.05)
     assert result.messages == messages == result.latency.count
     for stage in result.stages:
         assert stage.loads.sum() == messages == stage.completed.sum()
         assert not stage.queues[-1].any()
-    np.testing.assert_array_equal(by_birth(result), by_birth(run(stages, messages, chunk=CHUNK)))
+    whole = run(stages, messages, chunk=CHUNK, control=0.05)
+    np.testing.assert_array_equal(by_birth(result), by_birth(whole))
+    assert [stage.moves for stage in result.stages] == [stage.moves for stage in whole.stages]
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
     one, two = run(chain()), run(chain())
     np.testing.assert_array_equal(one.trace, two.trace)
-    other = simulate(Zipf(1.2, 100, 800, seed=1), Poisson(700.0), chain(), keep_trace=True)
-    assert not np.array_equal(by_birth(other), by_birth(one))
+    assert not np.array_equal(by_birth(run(chain(), seed=1)), by_birth(one))
 
 
 def test_a_tuple_that_meets_no_other_takes_its_work_and_its_hop() -> None:
@@ -267,3 +270,107 @@ def test_saturation_counts_the_merge_stage() -> None:
     merge = Merge(1, Constant(1e-3), window=0.1)
     found = saturation(Zipf(0.0, 10**6, 20_000), Steady(10.0), [stage], merge=merge)
     assert found.rate == pytest.approx(1000, rel=0.1)
+
+
+def test_saturation_does_not_depend_on_the_length_of_the_stream() -> None:
+    def most(messages: int) -> float:
+        stage = Stage("count", 32, Constant(1e-3), "pd-stream")
+        merge = Merge(4, Constant(1e-4), window=1.0)
+        return saturation(Zipf(1.4, 10_000, messages), Poisson(1000.0), [stage], merge=merge).rate
+
+    assert most(150_000) == pytest.approx(most(1_000_000), rel=0.05)
+
+
+def test_saturation_tells_how_far_it_is_and_ends_at_all() -> None:
+    calls: list[tuple[int, int]] = []
+    stage = Stage("count", 2, Constant(1e-3))
+    saturation(
+        *(Zipf(0.0, 10, 5_000), Steady(10.0), [stage]),
+        progress=lambda done, most: calls.append((done, most)),
+    )
+    assert all(done < most for done, most in calls[:-1])
+    assert calls[-1][0] == calls[-1][1] == len(calls) - 1
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_gaps_have_nothing_to_do_with_keys_of_the_same_seed(seed: int) -> None:
+    ranks = Zipf(1.4, 1000, 50_000, seed=seed).ranks(0, 50_000)
+    times, _ = Poisson(1.0, seed=seed).times(0, 50_000, 0.0)
+    gaps = np.diff(np.append(0, times))
+    assert gaps[ranks == 1].mean() == pytest.approx(1.0, rel=0.05)
+
+
+def test_stages_with_equal_services_draw_their_own_work() -> None:
+    keys = np.zeros(1000, dtype=np.uint64)
+    service = Exponential(1.0)
+    assert abs(np.corrcoef(service.work(keys, 0, 0), service.work(keys, 0, 1))[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("width", [0.01, 0.1, 7.0])
+def test_no_instance_is_busy_for_longer_than_the_time(width: float) -> None:
+    stage = Stage("count", 2, Constant(0.5))
+    result = simulate(Zipf(0.0, 10, 100), Poisson(3.0), [stage], width=width)
+    busy = result.stages[0].busy
+    assert busy.max() <= 1 + 1e-9
+    slices = result.stages[0].times[0]
+    assert busy.sum() * slices == pytest.approx(100 * 0.5)
+
+
+class Spy(Balancer):
+    """Keep what was reported."""
+
+    name = "spy"
+
+    def __init__(self) -> None:
+        self.seen: list[Report] = []
+
+    def next_plan(self, plan: Plan, report: Report) -> Plan:
+        self.seen.append(report)
+        return plan
+
+
+@pytest.mark.parametrize("width", [0.01, None, 20.0])
+def test_a_balancer_sees_the_queue_of_this_moment_whatever_is_drawn(width: float | None) -> None:
+    spy = Spy()
+    stage = Stage("count", 1, Constant(1e-3), shards=1, balancer=spy)
+    simulate(Zipf(0.0, 10, 4000), Steady(2000.0), [stage], control=1.0, width=width)
+    # Twice what it can serve: a thousand wait after a second.
+    assert spy.seen[0].queues.tolist() == pytest.approx([1000], abs=2)
+    assert spy.seen[0].utilisation.tolist() == pytest.approx([1.0], abs=1e-3)
+
+
+def test_long_silence_takes_no_time() -> None:
+    stage = Stage("count", 1, Constant(1e-3))
+    merge = Merge(1, Constant(1e-3), window=1e-3)
+    result = simulate(Zipf(0.0, 10, 3), Trace([0.0, 1e6, 2e6]), [stage], merge=merge)
+    assert result.merge is not None
+    assert result.merge.partials == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Stage("s", 2, Constant(1.0), balancer=Greedy()), "say how many with shards="),
+        (lambda: Stage("s", 0, Constant(1.0)), "instances"),
+        (lambda: Stage("s", 1, Constant(1.0), row_bytes=-1.0), "row_bytes"),
+        (lambda: Network(latency=float("nan")), "latency"),
+        (lambda: Trace([0.0, float("nan")]), "finite"),
+        (lambda: Trace([1.7e9, 1.7e9 + 1]), "subtract that from all"),
+        (
+            lambda: simulate(
+                *(Zipf(0.0, 2, 2), Steady(1.0)),
+                [Stage("s", 1, Constant(1.0), shards=1, balancer=Greedy())],
+            ),
+            "control=",
+        ),
+        (
+            lambda: saturation(
+                Zipf(0.0, 2, 3), Trace([0.0, 0.0, 0.0]), [Stage("s", 1, Constant(1.0))]
+            ),
+            "all tuples come at once",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(BadParameter, match=message):
+        make()

@@ -170,6 +170,23 @@ def test_the_grouping_and_its_parameters_reach_the_exchange(spark: SparkSession)
         aggregate(df, "k", asked, instances=2, grouping=None, a=1)
 
 
+def test_a_note_says_who_does_what_and_costs_nothing(spark: SparkSession) -> None:
+    df = spark.range(9).withColumn("k", F.lit(1))
+    found = aggregate(df, "k", {"n": F.count("*"), "q": quantiles(0.5).of("id")}, instances=2)
+    plans = found._jdf.queryExecution()
+    analyzed = str(plans.analyzed().toString())
+    for text in [
+        "unskew note",
+        "aggregate by k",
+        "n: combined before Spark's exchange",
+        "q = quantiles(0.5, error=0.01): partial states in Python",
+        "sent by frugal, which splits hot keys",
+        "the input is read twice",
+    ]:
+        assert text in analyzed
+    assert "unskew note" not in str(plans.optimizedPlan().toString())
+
+
 def plan_of(df: DataFrame) -> str:
     return str(df._jdf.queryExecution().executedPlan().toString())
 

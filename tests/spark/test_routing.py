@@ -23,7 +23,7 @@ from unskew.errors import (
     UnknownGrouping,
     UnsupportedSpark,
 )
-from unskew.grouping import Frugal, Grouping
+from unskew.grouping import Frugal, base
 from unskew.spark import explain, profile, repartition
 from unskew.spark.versions import check_session
 
@@ -196,9 +196,7 @@ class OwnGrouping(Frugal):
 def test_a_grouping_of_the_users_own_reaches_the_workers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry: dict[str, type[Grouping]] = {}
-    monkeypatch.setattr("unskew.grouping.base._registry", registry)
-    unskew.grouping.register(OwnGrouping)  # type: ignore[attr-defined]
+    monkeypatch.setitem(base._registry, OwnGrouping.name, OwnGrouping)
     assert repartition(spark.range(20), 3, "id", grouping=OwnGrouping.name).count() == 20
 
 

@@ -73,7 +73,8 @@ def test_equal_rows_in_runs_do_not_make_frugal_split_cold_keys() -> None:
     contents = keys * 1_000_003
     (sent,) = in_content_order(ByGrouping(Frugal, 16), iter([(pa.array(keys), pa.array(contents))]))
     copies = Counter(key for key, _ in set(zip(keys.tolist(), sent.to_pylist(), strict=True)))
-    assert sum(copies.values()) / 1000 < 1.2
+    # In runs it would be 5.2, in random order 2.2.
+    assert sum(copies.values()) / 1000 < 2
 
 
 def test_a_task_without_rows_sends_nothing() -> None:

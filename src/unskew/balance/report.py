@@ -19,7 +19,7 @@ class Report:
     rows : array of int64
         Tuples of each shard.
     busy : array of float64
-        Seconds that each shard was served.
+        Seconds of service that the tuples of each shard asked for.
     state_bytes : array of float64
         State of each shard, as far as known.
     utilisation : array of float64

@@ -32,7 +32,7 @@ Examples:
 @click.option(
     "--figure", "numbers", multiple=True, help="A figure or table, as 8 or IV; may be repeated."
 )
-@click.option("--seed", type=click.IntRange(min=0, max=2**63 - 1), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0, max=2**62), default=0, show_default=True)
 @click.option(
     "--out",
     "folder",

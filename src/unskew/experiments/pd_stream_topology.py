@@ -27,6 +27,7 @@ from unskew.simulator import (
     Merge,
     Poisson,
     Result,
+    Saturation,
     Stage,
     saturation,
     simulate,
@@ -40,7 +41,7 @@ SOURCES, MERGERS = 8, 4
 JOIN = 16 / 445
 """Seconds of a join on average, from pd-stream's throughput on 16 instances."""
 
-MERGE = 0.00169
+MERGE = 0.00168
 """Seconds to merge a partial state, from pd-stream's throughput on 128 instances."""
 
 WINDOW = 1.0
@@ -55,6 +56,8 @@ SHARES = (0.5, 0.7, SHARE)
 
 PRECISION = 0.01
 """Of the largest rate that is held."""
+
+_JOIN, _MERGE = "join", "merge"
 
 SLICES = 20
 """Points of a line over time."""
@@ -75,11 +78,13 @@ class Outcome:
     """One grouping at one number of instances, each number a mean over seeds; seconds.
 
     `limits` has what it holds with each seed, in tuples a second: which of the few merging
-    instances gets the hot keys makes a tenth of it. `partials` are partial states merged for each
-    tuple, `imbalance` is that of the join.
+    instances gets the hot keys makes a tenth of it. `offered` is the work that came for the busiest
+    instance of the join and of the merge at those limits, 1 where it is the bottleneck.
+    `partials` are partial states merged for each tuple, `imbalance` is that of the join.
     """
 
     limits: tuple[float, ...]
+    offered: dict[str, float]
     rate: float
     join: float
     merge: float
@@ -132,14 +137,14 @@ class Simulate(Task):
     def run(self, seed: int) -> dict[str, Outcome]:
         """Measure."""
         seeds = range(seed, seed + self.seeds)
-        limits = {name: tuple(self.limit(name, each) for each in seeds) for name in self.series}
-        rate = self.share * fmean(limits["pd-stream"])
-        return {name: self.outcome(name, limits[name], rate, seeds) for name in self.series}
+        found = {name: [self.limit(name, each) for each in seeds] for name in self.series}
+        rate = self.share * fmean(each.rate for each in found["pd-stream"])
+        return {name: self.outcome(name, found[name], rate, seeds) for name in self.series}
 
     def outcome(
-        self, name: str, limits: tuple[float, ...], rate: float, seeds: Sequence[int]
+        self, name: str, found: Sequence[Saturation], rate: float, seeds: Sequence[int]
     ) -> Outcome:
-        """Return the latencies of one grouping at a rate."""
+        """Return what one grouping holds, and its latencies at a rate."""
         means = []
         over_time = []
         for seed in seeds:
@@ -157,16 +162,20 @@ class Simulate(Task):
             means.append((float(join), result.merge.latency.mean, partials, off))
             over_time.append(_over_time(result))
         join, merge, partials, imbalance = np.mean(means, axis=0).tolist()
-        return Outcome(limits, rate, join, merge, partials, imbalance, over_time[0])
+        limits = tuple(each.rate for each in found)
+        offered = {
+            name: fmean(each.result.offered_at[name] for each in found) for name in (_JOIN, _MERGE)
+        }
+        return Outcome(limits, offered, rate, join, merge, partials, imbalance, over_time[0])
 
-    def limit(self, name: str, seed: int) -> float:
+    def limit(self, name: str, seed: int) -> Saturation:
         """Return the largest rate that is held without queues growing."""
         arrivals = Poisson(self.instances / JOIN, seed=seed)
         return saturation(
             *(self._workload(seed), arrivals, self._stages(name, seed)),
             precision=PRECISION,
             **self._options(seed),
-        ).rate
+        )
 
     def _workload(self, seed: int) -> Workload:
         return dataset(self.source, messages=self.messages, seed=seed)
@@ -174,7 +183,7 @@ class Simulate(Task):
     def _stages(self, name: str, seed: int) -> list[Stage]:
         return [
             Stage(
-                *("join", self.instances, Exponential(JOIN, seed=seed)),
+                *(_JOIN, self.instances, Exponential(JOIN, seed=seed)),
                 grouping=name,
                 parameters=PARAMETERS.get(name, {}),
             )

@@ -176,7 +176,7 @@ def _digits(rows: Sequence[Row]) -> str:
     """Return the format of an axis: powers for what is tiny, thousands with commas."""
     least = min((row.ours for row in rows if row.ours > 0), default=1.0)
     most = max((row.ours for row in rows), default=1.0)
-    return ".0e" if least < 1e-3 else "," if most >= 1000 and least >= 1 else "~g"
+    return ".0e" if least < 1e-3 else "," if most >= 1000 and least >= 1 else "~f"
 
 
 def _sizes(experiment: Experiment, sizes: Sizes) -> str:
@@ -189,7 +189,9 @@ def _sizes(experiment: Experiment, sizes: Sizes) -> str:
     if sizes is experiment.quick:
         text = (
             f"A quick run, with fewer messages than the paper's, which moves imbalance (one tuple "
-            f"is a larger part) and replication (fewer rare keys are seen). {text}"
+            f"is a larger part), replication (fewer rare keys are seen) and most of all throughput "
+            f"and latency, as groupings that learn by intervals have hardly begun and there is one "
+            f"seed. Quote the full run. {text}"
         )
         return f'<p class="quick">{escape(text)}</p>'
     return f"<p>{escape(text)}</p>"

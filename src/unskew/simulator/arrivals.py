@@ -13,6 +13,12 @@ from unskew.kernel import compiled
 from unskew.mixing import counter_bits, spread_seed, unit
 from unskew.parameters import number, whole_number
 
+_GAPS = np.uint64(0x67617073)
+"""Parts what is drawn for gaps from what a workload of the same seed draws for keys."""
+
+FAR = 1e8
+"""Seconds after which no trace begins: three years, so that dates are not taken for durations."""
+
 
 class Arrivals(ABC):
     """The arrival times of a stream, in seconds, in order.
@@ -85,7 +91,7 @@ class Poisson(Arrivals):
 
     def times(self, start: int, stop: int, clock: float) -> tuple[NDArray[np.float64], float]:
         """Return the times of tuples `start` up to `stop`, and the clock after them."""
-        sums = _running(clock, exponentials(spread_seed(self.seed), start, stop))
+        sums = _running(clock, exponentials(spread_seed(self.seed) ^ _GAPS, start, stop))
         return sums / self.rate, float(sums[-1])
 
     def faster(self, times: float) -> Poisson:
@@ -134,7 +140,7 @@ class Bursty(Arrivals):
     def times(self, start: int, stop: int, clock: float) -> tuple[NDArray[np.float64], float]:
         """Return the times of tuples `start` up to `stop`, and the clock after them."""
         # Gaps of rate 1 are laid onto the curve of expected tuples, and read off as times.
-        expected = _running(clock, exponentials(spread_seed(self.seed), start, stop))
+        expected = _running(clock, exponentials(spread_seed(self.seed) ^ _GAPS, start, stop))
         return self._time_of(expected), float(expected[-1])
 
     def _time_of(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -177,9 +183,22 @@ class Trace(Arrivals):
 
     def __init__(self, times: Sequence[float] | NDArray[np.float64]) -> None:
         self._times = np.asarray(times, dtype=np.float64)
-        if self._times.size == 0 or self._times[0] < 0 or np.any(np.diff(self._times) < 0):
-            raise BadParameter("a trace must have at least one time, none below 0, in order")
-        self.rate = self._times.size / float(max(self._times[-1], np.finfo(np.float64).tiny))
+        if (
+            self._times.size == 0
+            or not np.isfinite(self._times).all()
+            or self._times[0] < 0
+            or np.any(np.diff(self._times) < 0)
+        ):
+            raise BadParameter(
+                "a trace needs at least one time, all finite, none below 0, in order"
+            )
+        if self._times[0] > FAR:
+            raise BadParameter(
+                f"a trace counts seconds from the start of the simulation, but its first time is "
+                f"{self._times[0]:.0f}; subtract that from all"
+            )
+        # All at time 0 have no rate; any is as good as another.
+        self.rate = self._times.size / (float(self._times[-1]) or 1.0)
 
     def times(self, start: int, stop: int, clock: float) -> tuple[NDArray[np.float64], float]:
         """Return the times of tuples `start` up to `stop`, and the clock after them."""

@@ -80,8 +80,8 @@ class Result:
     last_arrival : float
         When the last one came.
     drain : float
-        How long it took to empty the queues: from the last arrival to the last departure, or from
-        the end of the last window to its last merge if that took longer.
+        How long it took to empty the queues: from the last arrival to the last departure, or past
+        the time of one more window to the last merge, if that took longer.
     latency : Latencies
         From the birth of each tuple to its last departure.
     stages : tuple of StageResult
@@ -108,15 +108,22 @@ class Result:
 
     @property
     def offered(self) -> float:
-        """Work that came for the busiest instance, as a part of the time in which it came.
+        """Work that came for the busiest instance of all, as `offered_at` tells it."""
+        return max(self.offered_at.values())
 
-        Above 1 its queue grows. Unlike utilisation, which never is above 1, it is in proportion to
-        the rate.
+    @property
+    def offered_at(self) -> dict[str, float]:
+        """Work that came for the busiest instance of each stage, and of the merge as "merge".
+
+        As a part of the time in which it came: above 1 a queue grows. Unlike utilisation, which
+        never is above 1, it is in proportion to the rate.
         """
-        busy = [stage.utilisation.max() for stage in self.stages]
+        busy = {stage.name: float(stage.utilisation.max()) for stage in self.stages}
         if self.merge is not None:
-            busy.append(self.merge.utilisation.max())
-        return float(max(busy)) * self.seconds / self.last_arrival
+            busy["merge"] = float(self.merge.utilisation.max())
+        if self.last_arrival <= 0:
+            return dict.fromkeys(busy, np.inf)
+        return {name: part * self.seconds / self.last_arrival for name, part in busy.items()}
 
 
 def simulate(
@@ -186,11 +193,19 @@ def simulate(
         width = 1.0 if workload.messages is None else workload.messages / arrivals.rate / 100
     width = number("width", width, above=0)
     tick = np.inf if control is None else number("control", control, above=0)
+    balanced = [stage.name for stage in stages if stage.balancer is not None]
+    if balanced and control is None:
+        raise BadParameter(
+            f"the balancer of {balanced[0]!r} is called every so many seconds; say how many with "
+            f"control="
+        )
+    if not balanced:
+        tick = np.inf
     running = _start(stages, sources, seed, width, count_keys)
     between = [NO_TUPLES for _ in stages]
     latency = Latencies()
     trace: list[NDArray[np.float64]] = []
-    merging = None if merge is None else RunningMerge(merge, seed)
+    merging = None if merge is None else RunningMerge(merge, len(stages), seed)
     done, clock, next_control, end, now = 0, 0.0, tick, 0.0, 0.0
 
     def advance(tuples: Tuples, watermark: float) -> None:
@@ -199,7 +214,7 @@ def simulate(
         for i, stage in enumerate(running):
             if i > 0:
                 tuples, between[i] = _in_order(between[i].join(tuples), watermark)
-            tuples, _ = stage.process(tuples, watermark)
+            tuples = stage.process(tuples, watermark)
             watermark += stage.stage.network.local
         if tuples.times.size:
             end = max(end, float(tuples.times.max()))
@@ -250,8 +265,8 @@ def _start(
     """Return the stages ready to run, each with the nodes of the stage before as its sources."""
     running: list[Running] = []
     nodes = stages[0].nodes.of(sources)
-    for stage in stages:
-        running.append(Running(stage, nodes, seed, width, keys=keys))
+    for place, stage in enumerate(stages):
+        running.append(Running(stage, place, nodes, seed, width, keys=keys))
         nodes = stage.nodes.of(stage.instances)
     return running
 

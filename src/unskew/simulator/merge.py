@@ -83,8 +83,9 @@ class MergeResult:
 class RunningMerge:
     """A merge stage while it is simulated."""
 
-    def __init__(self, merge: Merge, seed: int) -> None:
+    def __init__(self, merge: Merge, place: int, seed: int) -> None:
         self.merge = merge
+        self.place = place
         self.latency = Latencies()
         self.end = 0.0
         self.drain = 0.0
@@ -101,13 +102,14 @@ class RunningMerge:
     def process(self, tuples: Tuples, watermark: float) -> None:
         """Take in served tuples; none that comes later has left before `watermark`."""
         self._waiting = self._waiting.join(tuples)
-        if not self._waiting.times.size:
-            return
-        last = float(self._waiting.times.max())
-        while (end := (self._window + 1) * self.merge.window) <= min(watermark, last):
+        while self._waiting.times.size:
+            # Windows without tuples are not walked through.
+            first = int(self._waiting.times.min() / self.merge.window)
+            self._window = max(self._window, first)
+            end = (self._window + 1) * self.merge.window
+            if end > watermark:
+                break
             self._close(end)
-        if watermark == np.inf and self._waiting.times.size:
-            self._close((self._window + 1) * self.merge.window)
 
     def result(self, end: float) -> MergeResult:
         """Return what was measured until a time."""
@@ -130,7 +132,7 @@ class RunningMerge:
         left, busy = np.empty(keys.size), np.empty(keys.size)
         serve(
             arrivals,
-            self.merge.service.work(keys, self._partials - keys.size),
+            self.merge.service.work(keys, self._partials - keys.size, self.place),
             targets,
             self._free,
             self.merge.nodes.of(self.merge.instances),
@@ -142,7 +144,8 @@ class RunningMerge:
         self._busy += np.bincount(targets, weights=busy, minlength=self._busy.size)
         self.latency.add(left - arrivals)
         self.end = max(self.end, float(left.max(initial=end)))
-        self.drain = self.end - end
+        # The merge of a window may take until the next one ends.
+        self.drain = max(0.0, self.end - end - self.merge.window)
         if keys.size:
             self._windows.append((end, float(left.max()), float((left - arrivals).mean())))
             self._tuples.append(done.keys.size)

@@ -86,8 +86,10 @@ class Network:
 
     def __post_init__(self) -> None:
         """Check that no hop goes back in time, and that staying is not slower than leaving."""
-        if min(self.local, self.latency, self.tuple_bytes) < 0 or self.bandwidth <= 0:
-            raise BadParameter(f"a network has no negative costs: {self}")
+        for name in ("local", "latency", "tuple_bytes"):
+            number(name, getattr(self, name), least=0)
+        if not self.bandwidth > 0:
+            raise BadParameter(f"bandwidth must be above 0, not {self.bandwidth}")
         if self.remote < self.local:
             raise BadParameter(f"a local hop must not take longer than a remote one: {self}")
 

@@ -81,12 +81,20 @@ def tally(
     left: NDArray[np.int64],
     served: NDArray[np.float64],
 ) -> None:
-    """Count tuples by slice of time and instance; their service counts where they left."""
+    """Count tuples, and the time that they were served, by slice of time and instance."""
     for i in range(arrivals.size):
-        came[int(arrivals[i] / width), targets[i]] += 1
-        slice_left = int(departures[i] / width)
-        left[slice_left, targets[i]] += 1
-        served[slice_left, targets[i]] += busy[i]
+        target = targets[i]
+        came[int(arrivals[i] / width), target] += 1
+        last = int(departures[i] / width)
+        left[last, target] += 1
+        start = departures[i] - busy[i]
+        part = int(start / width)
+        while part < last:
+            end = (part + 1) * width
+            served[part, target] += end - start
+            start = end
+            part += 1
+        served[last, target] += departures[i] - start
 
 
 @kernel

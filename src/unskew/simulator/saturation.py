@@ -23,7 +23,8 @@ GUESSES = 2
 """Simulations that only tell where to search."""
 
 Progress = Callable[[int, int], None]
-"""Called with the simulations done and the most there will be."""
+"""Called with the simulations done and how many there will be, of which it is only sure at the
+end."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def saturation(
     """Search the largest rate at which the queues do not grow: the bottleneck of the papers.
 
     A rate is held if the queues are empty soon after the last arrival, within 2 % of the time that
-    the arrivals took; so the workload should be long against the time of one tuple. The work that a
+    the arrivals took, and the merge has at most 2 % more to do than there is time; so the workload
+    should be long against the time of one tuple and last for many windows. The work that a
     simulation offered to its busiest instance tells where to search; then rates around it are tried
     in ever larger steps until one is held and one is not, and that interval is halved.
 
@@ -72,7 +74,7 @@ def saturation(
     >>> 0.97 < found.rate / 4000 < 1.03
     True
     """
-    precision = number("precision", precision, above=0, below=1)
+    precision = number("precision", precision, least=1e-4, below=1)
     most = GUESSES + 2 + int(1 / precision).bit_length()
     done = 0
 
@@ -80,7 +82,7 @@ def saturation(
         nonlocal done, most
         result = simulate(workload, arrivals.faster(rate / arrivals.rate), stages, **options)
         done += 1
-        most = max(most, done)
+        most = max(most, done + 1)
         if progress is not None:
             progress(done, most)
         return result
@@ -92,6 +94,8 @@ def saturation(
         offered = run(rate).offered
         if offered <= 0:
             raise BadParameter("nothing is ever busy in this topology, so every rate is held")
+        if offered == np.inf:
+            raise BadParameter("all tuples come at once, so there is no rate; spread the arrivals")
         rate /= offered
     low, high, best = 0.0, np.inf, None
     step = 2 * precision
@@ -107,8 +111,11 @@ def saturation(
             low, best = rate, result
         else:
             high = rate
+    if progress is not None:
+        progress(done, done)
     return Saturation(low, best)
 
 
 def _held(result: Result) -> bool:
-    return result.drain <= BACKLOG * result.last_arrival
+    drained = result.drain <= BACKLOG * result.last_arrival
+    return drained and result.offered_at.get("merge", 0.0) <= 1 + BACKLOG

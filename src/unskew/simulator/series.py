@@ -29,7 +29,7 @@ class Series:
     >>> come, left = np.array([0.1, 0.2]), np.array([0.5, 1.5])
     >>> series.add(come, left, np.array([0.4, 1.0]), np.zeros(2, dtype=np.int32))
     >>> series.queues().tolist(), series.utilisation().tolist()
-    ([[1], [0]], [[0.4], [1.0]])
+    ([[1], [0]], [[0.9], [0.5]])
     """
 
     def __init__(self, instances: int, width: float) -> None:
@@ -46,7 +46,7 @@ class Series:
         busy: NDArray[np.float64],
         targets: NDArray[np.int32],
     ) -> None:
-        """Count tuples by when they came and left; their service counts where they left."""
+        """Count tuples by when they came and left, and the time that they were served between."""
         if came.size == 0:
             return
         self._last = max(self._last, float(left.max()))
@@ -82,12 +82,6 @@ class Series:
     def queues(self) -> NDArray[np.int64]:
         """Return the tuples at each instance at the end of each slice."""
         queues: NDArray[np.int64] = np.cumsum(self._came - self._left, axis=0)[: self._slices]
-        return queues
-
-    def queues_at(self, time: float) -> NDArray[np.int64]:
-        """Return the tuples at each instance at the end of the slice that a time lies in."""
-        last = min(int(time / self.width), SLICES - 1)
-        queues: NDArray[np.int64] = (self._came - self._left)[: last + 1].sum(axis=0)
         return queues
 
     def utilisation(self) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.kernel import compiled
-from unskew.mixing import mix, spread_seed, unit
+from unskew.mixing import counter_bits, mix, spread_seed, unit
 from unskew.parameters import number, whole_number
 from unskew.simulator.arrivals import exponentials
 
@@ -20,8 +20,18 @@ class Service(ABC):
     """Seconds of work that a tuple is on average."""
 
     @abstractmethod
-    def work(self, keys: NDArray[np.uint64], start: int) -> NDArray[np.float64]:
-        """Return the work of these tuples, the first of which is tuple `start` of the stage."""
+    def work(self, keys: NDArray[np.uint64], start: int, place: int = 0) -> NDArray[np.float64]:
+        """Return the work of these tuples.
+
+        Parameters
+        ----------
+        keys : array of uint64
+            Their keys.
+        start : int
+            Number of the first of them at this stage.
+        place : int, default 0
+            Number of the stage, so that stages with equal services differ in what is random.
+        """
 
 
 class Constant(Service):
@@ -41,7 +51,7 @@ class Constant(Service):
     def __init__(self, seconds: float) -> None:
         self.mean = number("seconds", seconds, above=0)
 
-    def work(self, keys: NDArray[np.uint64], start: int) -> NDArray[np.float64]:
+    def work(self, keys: NDArray[np.uint64], start: int, place: int = 0) -> NDArray[np.float64]:
         """Return the work of these tuples."""
         return np.full(keys.size, self.mean)
 
@@ -61,10 +71,11 @@ class Exponential(Service):
         self.mean = number("mean", mean, above=0)
         self.seed = whole_number("seed", seed, least=0, most=2**63 - 1)
 
-    def work(self, keys: NDArray[np.uint64], start: int) -> NDArray[np.float64]:
+    def work(self, keys: NDArray[np.uint64], start: int, place: int = 0) -> NDArray[np.float64]:
         """Return the work of these tuples, the first of which is tuple `start` of the stage."""
-        # Far from the numbers that Poisson arrivals of the same seed draw.
-        return exponentials(~spread_seed(self.seed), start, start + keys.size) * self.mean
+        # Every stage has numbers of its own, and none of those that arrivals of this seed draw.
+        own = np.uint64(counter_bits(~spread_seed(self.seed), np.uint64(place)))
+        return exponentials(own, start, start + keys.size) * self.mean
 
 
 class PerKey(Service):
@@ -90,7 +101,7 @@ class PerKey(Service):
         self.mean = (self.least + self.most) / 2
         self.seed = whole_number("seed", seed, least=0, most=2**63 - 1)
 
-    def work(self, keys: NDArray[np.uint64], start: int) -> NDArray[np.float64]:
+    def work(self, keys: NDArray[np.uint64], start: int, place: int = 0) -> NDArray[np.float64]:
         """Return the work of these tuples."""
         work = np.empty(keys.size, dtype=np.float64)
         _by_key(keys, work, spread_seed(self.seed), self.least, self.most - self.least)

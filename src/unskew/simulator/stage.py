@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.balance import Balancer, Plan, Report
+from unskew.errors import BadParameter
 from unskew.grouping.base import Grouping, grouping
-from unskew.parameters import whole_number
+from unskew.parameters import number, whole_number
 from unskew.simulator.nodes import Network, Nodes
 from unskew.simulator.queues import serve
 from unskew.simulator.series import Series
@@ -40,6 +41,9 @@ class Tuples(NamedTuple):
             np.concatenate((self.born, others.born)),
         )
 
+
+_NO_SERVICES: NDArray[np.float64] = np.empty((3, 0))
+"""Instance, start and end of each service."""
 
 NO_TUPLES = Tuples(
     np.empty(0), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64), np.empty(0)
@@ -88,16 +92,35 @@ class Stage:
     row_bytes: float = 0.0
     move_seconds_per_byte: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Check the ranges, and that a balancer has something to move."""
+        whole_number("instances", self.instances, least=1, most=2**31 - 1)
+        if self.shards is not None:
+            whole_number("shards", self.shards, least=self.instances, most=2**31 - 1)
+        number("row_bytes", self.row_bytes, least=0)
+        number("move_seconds_per_byte", self.move_seconds_per_byte, least=0)
+        if self.balancer is not None and self.shards is None:
+            raise BadParameter(
+                f"stage {self.name!r} has a balancer, which moves shards; say how many with shards="
+            )
+
 
 class Running:
     """A stage while it is simulated."""
 
     def __init__(
-        self, stage: Stage, source_nodes: NDArray[np.int32], seed: int, width: float, *, keys: bool
+        self,
+        stage: Stage,
+        place: int,
+        source_nodes: NDArray[np.int32],
+        seed: int,
+        width: float,
+        *,
+        keys: bool,
     ) -> None:
         self.stage = stage
+        self.place = place
         targets = stage.instances if stage.shards is None else stage.shards
-        whole_number("shards", targets, least=stage.instances, most=2**31 - 1)
         self.routers: list[Grouping] = [
             grouping(stage.grouping, targets, seed=seed, source=source, **stage.parameters)
             for source in range(source_nodes.size)
@@ -119,16 +142,17 @@ class Running:
         self._busy = np.zeros(targets)
         self._state_bytes = np.zeros(targets)
         self._since = 0.0
+        self._services = _NO_SERVICES
 
-    def process(self, tuples: Tuples, watermark: float) -> tuple[Tuples, NDArray[np.int32]]:
+    def process(self, tuples: Tuples, watermark: float) -> Tuples:
         """Route and serve tuples that come in the order of time; none later is before `watermark`.
 
-        Returns the served ones with the time they leave, and the instances that served them.
+        Returns the served ones with the time they leave and, as source, the instance they leave.
         """
         shards = self._route(tuples)
         ready, shards = self._travel(tuples, shards, watermark)
         targets = self.plan.assignment[shards]
-        work = self.stage.service.work(ready.keys, self._started)
+        work = self.stage.service.work(ready.keys, self._started, self.place)
         self._started += ready.times.size
         left, busy = np.empty_like(ready.times), np.empty_like(ready.times)
         serve(
@@ -146,24 +170,25 @@ class Running:
         if self.stage.balancer is not None:
             self._rows += np.bincount(shards, minlength=self._rows.size)
             self._busy += np.bincount(shards, weights=busy, minlength=self._busy.size)
+            self._services = np.hstack((self._services, np.stack((targets, left - busy, left))))
         if self.tally is not None:
             self.tally.add(self._index.ids(ready.keys), targets)
-        return ready._replace(times=left, sources=targets), targets
+        return ready._replace(times=left, sources=targets)
 
     def control(self, now: float) -> None:
         """Show the balancer what was measured since the last time, and carry out its plan."""
         seconds = now - self._since
         if self.stage.balancer is None or seconds <= 0:
             return
-        busy = np.bincount(self.plan.assignment, weights=self._busy, minlength=self.stage.instances)
+        utilisation, queues = self._state_at(now)
         self._state_bytes += self._rows * self.stage.row_bytes
         report = Report(
             seconds=seconds,
             rows=self._rows,
             busy=self._busy,
             state_bytes=self._state_bytes.copy(),
-            utilisation=busy / seconds,
-            queues=self.series.queues_at(now),
+            utilisation=utilisation,
+            queues=queues,
         )
         plan = self.stage.balancer.next_plan(self.plan, report)
         for shard, giver, taker in plan.moves(self.plan):
@@ -175,6 +200,17 @@ class Running:
         self._rows = np.zeros_like(self._rows)
         self._busy = np.zeros_like(self._busy)
         self._since = now
+
+    def _state_at(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return how busy each instance was since the last time, and the tuples it has now."""
+        places, starts, ends = self._services
+        instances = places.astype(np.int64)
+        served = np.maximum(np.minimum(ends, now) - np.maximum(starts, self._since), 0)
+        busy = np.bincount(instances, weights=served, minlength=self.stage.instances)
+        waits = ends > now
+        self._services = self._services[:, waits]
+        queues = np.bincount(instances[waits], minlength=self.stage.instances)
+        return busy / (now - self._since), queues
 
     def _route(self, tuples: Tuples) -> NDArray[np.int32]:
         """Return the shard of each tuple, each source seeing its own in order."""

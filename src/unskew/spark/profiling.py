@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
 from unskew.balance import Plan
 from unskew.balance.fitting import fit_plan, loads_under
@@ -160,23 +161,25 @@ class Profile:
                 f"{os.fspath(path)!r} is damaged ({type(error).__name__}: {error}); profile again"
             ) from error
 
-    def __rich__(self) -> Table:
-        """Return the table that rich prints."""
-        table = Table(
-            title=f"{', '.join(self.keys)}: {self.rows:,} rows sampled, {self.instances} instances",
-            caption=(
-                f"imbalance {self.imbalance:.3g} under this plan, {self.hash_imbalance:.3g} under "
-                f"Spark's hash partitioning"
-            ),
-        )
+    def __rich__(self) -> Group:
+        """Return what rich prints."""
+        table = Table()
         table.add_column("hot key", overflow="fold")
         table.add_column("share", justify="right")
         table.add_column("instances", justify="right")
         for key in self.hot:
-            table.add_row(key.key, f"{key.share:.2%}", str(key.instances))
+            table.add_row(Text(key.key), f"{key.share:.2%}", str(key.instances))
         if not self.hot:
             table.add_row("none", "", "")
-        return table
+        named = ", ".join(self.keys)
+        return Group(
+            Text(f"{named}: {self.rows:,} rows sampled, {self.instances} instances"),
+            table,
+            Text(
+                f"imbalance {self.imbalance:.3g} under this plan, {self.hash_imbalance:.3g} under "
+                f"Spark's hash partitioning"
+            ),
+        )
 
     def __str__(self) -> str:
         """Return the table as text."""

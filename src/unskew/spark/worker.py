@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from unskew.balance import Plan
 from unskew.grouping import Grouping
+from unskew.kernel import compiling
 
 
 class Route(Protocol):
@@ -44,7 +45,10 @@ class ByGrouping:
 
     def route_for(self, source: int) -> Route:
         """Return the route of one source: a grouping of its own."""
-        return self.grouping(self.instances, source=source, **self.parameters).route
+        made = self.grouping(self.instances, source=source, **self.parameters)
+        with compiling(f"{self.grouping.__module__}.{self.grouping.__qualname__}"):
+            made.route(np.empty(0, dtype=np.uint64))
+        return made.route
 
 
 @dataclass(frozen=True)
