@@ -3,13 +3,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test drill lint bench clean
 
 # The Python that makes .venv; `make setup PYTHON=/path/to/python` chooses another.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-CODE := $(wildcard src tests benchmarks docs)
+CODE := $(wildcard src tests benchmarks docs conftest.py)
 
 help: ## Show this help
 	@echo "unskew keeps skewed streams balanced on Spark. Start with: make demo"
@@ -19,11 +19,14 @@ help: ## Show this help
 setup: $(READY) ## Make .venv with all that the other targets need (quick when up to date)
 	@echo "make: .venv is ready"
 
-demo: $(READY) ## Compare every grouping on a skewed stream
-	@$(BIN)/unskew compare
+demo: $(READY) ## Run a job on Spark whose hot keys change, balanced and checked
+	@$(BIN)/unskew run --verify
 
 test: $(READY) ## Run the tests and the examples in the docstrings
 	@$(BIN)/pytest -q
+
+drill: $(READY) ## Kill executors in the middle of jobs, and see that no row is lost (minutes)
+	@$(BIN)/pytest -q -m drill
 
 lint: $(READY) ## Check style, types and the layers
 	@$(BIN)/ruff check $(CODE)

@@ -126,3 +126,24 @@ def test_a_compiled_function_may_make_arrays() -> None:
 @pytest.mark.parametrize("bit", [0, 1, 31, 32, 63])
 def test_the_lowest_bit_is_found(bit: int) -> None:
     assert _lowest(np.uint64(1 << bit | 1 << 63)) == bit
+
+
+def test_processes_that_start_together_compile_one_after_the_other(tmp_path: Path) -> None:
+    script = (
+        "import sys, time, unskew.kernel as k\n"
+        "k._CACHE = sys.argv[1]\n"
+        "with k.compiling('it'):\n"
+        "    begin = time.time(); time.sleep(0.3); print(begin, time.time())\n"
+    )
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    (_, end), (begin, _) = sorted(
+        tuple(map(float, process.communicate()[0].split())) for process in started
+    )
+    assert begin >= end
+    # The mark is there now: nobody waits for a lock any more.
+    assert (tmp_path / "it.compiled").exists()

@@ -10,18 +10,13 @@ from hashlib import sha256
 from pathlib import Path
 from stat import S_IWGRP, S_IWOTH
 from tempfile import TemporaryFile, gettempdir
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import config as numba_config
 from numba.extending import intrinsic
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover
-    fcntl = None  # type: ignore[assignment]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,13 +120,22 @@ def compiling(name: str) -> Iterator[None]:
     name : str
         What is compiled within the block; the same name, the same kernels.
     """
-    if _CACHE is None or fcntl is None or (mark := Path(_CACHE) / f"{name}.compiled").exists():
+    if _CACHE is None or (mark := Path(_CACHE) / f"{name}.compiled").exists():
         yield
         return
     with (Path(_CACHE) / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _wait_for(lock)
         yield
         mark.touch()
+
+
+def _wait_for(lock: IO[str]) -> None:
+    """Wait until no other process has this file locked, where there are such locks."""
+    try:
+        from fcntl import LOCK_EX, flock
+    except ImportError:
+        return
+    flock(lock, LOCK_EX)
 
 
 def _lowest_bit(_typing: Any, _bits: Any) -> Any:

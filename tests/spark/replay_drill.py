@@ -16,6 +16,8 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +27,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from unskew.spark import profile, repartition, routing
+from unskew.spark import profile, repartition
 from unskew.spark.replay import Order
 
 ROWS, INSTANCES = 300_000, 9
@@ -43,8 +45,6 @@ CHECKSUMS = [
 
 
 def main() -> None:
-    check = routing.check_checksums
-    order_of = routing.order_of
     with TemporaryDirectory() as scratch:
         spark = session(scratch)
         for way, shuffled, checked in CASES:
@@ -56,14 +56,14 @@ def main() -> None:
                 "key", F.when(F.col("id") % 3 == 0, 0).otherwise(F.col("id") % 1000)
             )
             df = df.repartition(6, "id") if shuffled else df
-            # Round the refusal, to see what it is for.
-            routing.check_checksums = lambda _: None  # type: ignore[assignment]
+            # Round the refusal, to see what it is for; careless is a router that does not ask for
+            # the order of its rows.
+            replaced: dict[str, Any] = {"check_checksums": lambda _: None}
             if way == "careless":
-                # What a router does that does not ask for the order of its rows.
-                routing.order_of = lambda _: Order(True, "assumed")  # type: ignore[assignment]
-            plan = profile(df, "key", instances=INSTANCES) if way == "compiled" else None
-            sent = repartition(df, INSTANCES, "key", plan=plan)
-            routing.check_checksums, routing.order_of = check, order_of
+                replaced["order_of"] = lambda _: Order(True, "assumed")
+            with patch.multiple("unskew.spark.routing", **replaced):
+                plan = profile(df, "key", instances=INSTANCES) if way == "compiled" else None
+                sent = repartition(df, INSTANCES, "key", plan=plan)
             case = {"way": way, "shuffled": shuffled, "checked": checked}
             print(json.dumps({**case, **run(spark, sent, scratch)}), flush=True)
         spark.stop()

@@ -82,7 +82,7 @@ OTHER: dict[str, tuple[Made, str]] = {
 
 
 def level(df: DataFrame) -> str:
-    rdd = df._jdf.queryExecution().toRdd()  # type: ignore[operator]
+    rdd = df._jdf.queryExecution().toRdd()
     return str(rdd.outputDeterministicLevel().toString())
 
 

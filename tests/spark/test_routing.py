@@ -99,7 +99,7 @@ def test_a_hot_key_is_split_and_the_loads_are_even(
 
 
 def plan_text(df: DataFrame) -> str:
-    text: str = df._jdf.queryExecution().optimizedPlan().toString()  # type: ignore[operator]
+    text: str = df._jdf.queryExecution().optimizedPlan().toString()
     return text.replace("ArrowEvalPython", "PythonUDF")
 
 
@@ -107,7 +107,7 @@ def test_compiled_routing_is_what_the_plan_says(spark: SparkSession, tweets: str
     df = spark.read.parquet(tweets)
     found = df.select("id", "tag", F.xxhash64("tag").alias("hash")).collect()
     hot = {row["hash"] % 2**64: (3, 1, 1) for row in found if row["tag"] in {"hot", "t1", "t5"}}
-    plan = Plan(np.arange(16) % 5, 5, hot=hot)
+    plan = Plan(np.arange(16, dtype=np.int32) % 5, 5, hot=hot)
     sent = repartition(df, 5, "tag", plan=plan, instance_column="i")
     homes = {row["tag"]: set() for row in found}  # type: dict[str, set[int]]
     for row in sent.collect():
@@ -284,4 +284,4 @@ def test_explain_tells_every_step_and_why(spark: SparkSession, tweets: str) -> N
 def test_a_note_costs_nothing_to_run(spark: SparkSession) -> None:
     sent = repartition(spark.range(9), 3, "id", plan=Plan.even(8, 3))
     assert "unskew note" not in plan_text(sent)
-    assert "unskew note" in json.dumps(str(sent._jdf.queryExecution().analyzed()))  # type: ignore[operator]
+    assert "unskew note" in json.dumps(str(sent._jdf.queryExecution().analyzed()))

@@ -100,9 +100,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
     return to_arrow_type(kind, timezone="UTC")
 
 
-def _parted(
-    aggregates: Mapping[str, Applied | Column], taken: list[str]
-) -> tuple[dict[str, Column], dict[str, Applied]]:
+def _parted(aggregates: Any, taken: list[str]) -> tuple[dict[str, Column], dict[str, Applied]]:
     """Return Spark's own aggregates and the others."""
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise BadParameter(

@@ -8,15 +8,12 @@ from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
 
 from unskew.balance import Plan
 from unskew.balance.fitting import fit_plan, loads_under
@@ -26,6 +23,9 @@ from unskew.parameters import number, whole_number
 from unskew.spark.columns import key_columns, key_names, key_types, row_hash
 from unskew.spark.replay import order_of
 from unskew.spark.versions import check_session
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 FORMAT = 1
 """Version of the JSON form of a profile."""
@@ -163,6 +163,11 @@ class Profile:
 
     def __rich__(self) -> Group:
         """Return what rich prints."""
+        # Only here: every Python worker imports this module, and none prints.
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table()
         table.add_column("hot key", overflow="fold")
         table.add_column("share", justify="right")
@@ -183,6 +188,8 @@ class Profile:
 
     def __str__(self) -> str:
         """Return the table as text."""
+        from rich.console import Console
+
         text = StringIO()
         Console(file=text, width=100).print(self)
         return text.getvalue().rstrip("\n")

@@ -1,4 +1,4 @@
-"""One Spark session for all tests, made when the first one asks for it."""
+"""What all tests share: how hypothesis runs, and one Spark session, made when the first asks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
+
+# No deadline, as first calls compile, and the same cases in CI.
+settings.register_profile("unskew", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("unskew")
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Yield the session; it listens on the loopback address alone and leaves no files."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     scratch = tmp_path_factory.mktemp("spark")
@@ -21,7 +27,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch}")
         .config("spark.local.dir", str(scratch / "local"))
-        .config("spark.log.level", "ERROR")
+        .config("spark.log.level", "OFF")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
@@ -31,3 +37,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield made
     made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _session_of_the_readme(request: pytest.FixtureRequest) -> None:
+    """Start the session before the examples of the README, which ask for the active one."""
+    if request.node.path.name == "README.md":
+        request.getfixturevalue("spark")

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from unskew.apps import Batch, Options, app, trending
+from unskew.cli import main
+from unskew.errors import BadParameter, MissingInput, UnknownColumn
+
+FIGURES = {
+    *("app", "strategy", "rows_in", "rows_out", "batches", "seconds", "rows_per_second"),
+    *("imbalance", "hash_imbalance", "replication_factor", "verified"),
+}
+
+
+def options(out: Path, **other: object) -> Options:
+    given = {
+        "source": "rate",
+        "key": None,
+        "time": None,
+        "value": None,
+        "grouping": "frugal",
+        "instances": 4,
+        "batches": 2,
+        "rows": 4000,
+        "out": out,
+        "seed": 0,
+        "verify": True,
+    }
+    return Options(**{**given, **other})  # type: ignore[arg-type]
+
+
+def test_a_run_is_balanced_verified_and_goes_on_where_it_stopped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    seen: list[Batch] = []
+    first = app("trending").run(spark, options(tmp_path), seen.append)
+
+    assert first.verified
+    assert [batch.number for batch in seen] == [0, 1]
+    assert first.rows_in == 8000
+    assert all(sum(batch.balance.loads) == batch.rows == 4000 for batch in seen)
+    assert first.imbalance < 0.1 < first.hash_imbalance
+    assert 1 <= first.replication_factor < 1.5
+    assert seen[0].balance.hot[0].instances > 1
+    assert first.as_dict().keys() >= FIGURES
+
+    second = app("trending").run(spark, options(tmp_path, batches=1), seen.append)
+
+    # All rows of both runs are compared with plain Spark's.
+    assert second.verified
+    assert second.rows_in == 4000
+    assert [batch.number for batch in seen] == [0, 1, 2]
+
+
+@pytest.fixture
+def clicks(spark: SparkSession, tmp_path: Path) -> Path:
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+    rows = spark.range(3000).select(
+        F.when(F.col("id") % 2 == 0, F.lit("hot"))
+        .otherwise(F.concat(F.lit("u"), "id"))
+        .alias("user"),
+        F.timestamp_seconds(F.col("id") / 50).alias("at"),
+        (F.col("id") % 100).alias("ms"),
+    )
+    rows.coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "written"))
+    for number, part in enumerate((tmp_path / "written").glob("*.parquet")):
+        part.rename(folder / f"{number}.parquet")
+    return folder
+
+
+def test_files_are_a_stream_too(spark: SparkSession, clicks: Path, tmp_path: Path) -> None:
+    given = options(
+        *(tmp_path / "out",),
+        source=f"files:{clicks}",
+        key="user",
+        time="at",
+        value="ms",
+    )
+    summary = app("trending").run(spark, given, lambda batch: None)
+
+    assert summary.verified
+    assert summary.rows_in == 3000
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "message"),
+    [
+        ({"source": "kafka"}, BadParameter, "must be rate or files:DIR, not 'kafka'"),
+        ({"source": "files:nowhere"}, MissingInput, "there is no folder nowhere"),
+        ({"key": None}, BadParameter, "name the key with --key; .* has user, at, ms"),
+        ({"key": "usr"}, UnknownColumn, "no column 'usr', only user, at, ms"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_named(
+    spark: SparkSession,
+    clicks: Path,
+    tmp_path: Path,
+    other: dict[str, str | None],
+    error: type[Exception],
+    message: str,
+) -> None:
+    given = {"source": f"files:{clicks}", "key": "user", "time": "at", **other}
+    with pytest.raises(error, match=message):
+        app("trending").run(spark, options(tmp_path / "out", **given), lambda batch: None)
+
+
+def test_a_wrong_result_is_not_verified(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = trending._final
+
+    def off_by_one(session: SparkSession, trends: Path) -> DataFrame:
+        return real(session, trends).withColumn("posts", F.col("posts") + 1)
+
+    monkeypatch.setattr(trending, "_final", off_by_one)
+    with pytest.raises(trending.NotVerified, match="differ from what plain Spark computes"):
+        app("trending").run(spark, options(tmp_path, batches=1, rows=500), lambda batch: None)
+
+
+@pytest.fixture
+def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command use the session of the tests."""
+
+    @contextmanager
+    def session(master: str, scratch: Path) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("unskew.apps.session.spark_session", session)
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_command_writes_json_and_a_report(tmp_path: Path) -> None:
+    arguments = ["--rows", "2000", "--batches", "1", "--instances", "3", "--grouping", "pd-stream"]
+    out = tmp_path / "out"
+    result = CliRunner().invoke(
+        main, ["run", *arguments, "--verify", "--out", str(out), "--json", "-"]
+    )
+
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary.keys() >= FIGURES
+    assert summary["strategy"] == "pd-stream"
+    assert summary["verified"] is True
+    report = (out / "report.html").read_text(encoding="utf-8")
+    assert "Imbalance of each batch" in report
+    assert "http" not in report.partition("<script>")[0]
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_command_shows_every_batch_and_the_trends() -> None:
+    result = CliRunner().invoke(main, ["run", "--rows", "2000", "--batches", "1"])
+
+    assert result.exit_code == 0, result.output
+    assert "batch 0:" in result.output
+    assert "posts" in result.output
+    assert "under Spark's hash" in result.output
+
+
+def test_apps_and_groupings_that_are_not_there_are_refused_before_spark_starts() -> None:
+    for arguments, message in (
+        (["run", "nonsense"], "there is no app 'nonsense'; choose one of trending"),
+        (["run", "--grouping", "nonsense"], "nonsense"),
+    ):
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 2
+        assert message in result.output
+
+    assert "trending:" in CliRunner().invoke(main, ["run", "--list"]).output
