@@ -34,6 +34,14 @@ def test_a_renamed_file_gives_another_directory(tmp_path: Path) -> None:
     assert stamp(sources) != before
 
 
+def test_another_archive_gives_another_directory(tmp_path: Path) -> None:
+    archive = tmp_path / "unskew.zip"
+    archive.write_bytes(b"one version")
+    before = stamp(archive / "unskew")
+    archive.write_bytes(b"another version")
+    assert stamp(archive / "unskew") != before
+
+
 def test_what_the_user_set_goes_first_and_is_stamped_too(tmp_path: Path) -> None:
     sources = package(tmp_path)
     chosen = cache_directory(sources, str(tmp_path / "mine"), tmp_path)

@@ -61,3 +61,7 @@ class BadPlan(UnskewError, ValueError):
 
 class MissingPlan(UnskewError, FileNotFoundError):
     """There is no saved plan or profile in this place."""
+
+
+class BadAggregate(UnskewError, TypeError):
+    """An aggregate raised an error, or a method of it returned something else than promised."""

@@ -43,6 +43,10 @@ def stamp(package: Path) -> str:
     would go on with machine code in which an old version of those is built in.
     """
     digest = sha256()
+    # In an archive, as Spark sends packages to its workers, the archive itself is the source.
+    archive = next((folder for folder in package.parents if folder.is_file()), None)
+    if archive is not None:
+        digest.update(archive.read_bytes())
     for file in sorted(package.rglob("*.py")):
         digest.update(f"{file.relative_to(package)}\0".encode())
         digest.update(file.read_bytes())

@@ -27,7 +27,7 @@ table {{ border-collapse: collapse; font-size: 13px; font-variant-numeric: tabul
 td, th {{ padding: .2rem .7rem .2rem 0; text-align: left; border-bottom: 1px solid #ececec }}
 td.n, th.n {{ text-align: right }}
 .remark {{ color: #6f6f6f; max-width: 75ch }} .quick {{ background: #fdf1d3; padding: .6rem 1rem }}
-.chart {{ overflow-x: auto }} details {{ margin-top: .5rem }}
+.chart {{ overflow-x: auto }} details {{ margin-top: .5rem }} pre {{ white-space: pre-wrap }}
 </style>
 </head>
 <body>

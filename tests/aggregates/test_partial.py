@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from unskew.aggregates import Aggregate, BadAggregate, Groups, collect, distinct, top
+from unskew.aggregates import Aggregate, Groups, collect, distinct, top
 from unskew.aggregates.checked import Checked
 from unskew.aggregates.partial import Use, merge_lists, partial_states
+from unskew.errors import BadAggregate
 
 AGGREGATES = [
     top(2).for_types(pa.int64()),

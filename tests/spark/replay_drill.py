@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
@@ -21,6 +22,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
@@ -66,7 +68,11 @@ def main() -> None:
                 sent = repartition(df, INSTANCES, "key", plan=plan)
             case = {"way": way, "shuffled": shuffled, "checked": checked}
             print(json.dumps({**case, **run(spark, sent, scratch)}), flush=True)
+        application = spark.sparkContext.applicationId
         spark.stop()
+    # Where the workers of a local cluster keep what their executors print.
+    home = Path(os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent)))
+    rmtree(home / "work" / application, ignore_errors=True)
 
 
 def session(scratch: str) -> SparkSession:

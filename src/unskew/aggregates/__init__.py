@@ -1,6 +1,6 @@
 """Aggregates: states that are updated, merged and finished, group by group."""
 
-from unskew.aggregates.base import Aggregate, Applied, BadAggregate, Groups
+from unskew.aggregates.base import Aggregate, Applied, Groups
 from unskew.aggregates.counting import Count, count
 from unskew.aggregates.frequent import Top, top
 from unskew.aggregates.hyperloglog import Distinct, distinct
@@ -11,7 +11,6 @@ from unskew.aggregates.sample import Collect, collect
 __all__ = [
     "Aggregate",
     "Applied",
-    "BadAggregate",
     "Collect",
     "Count",
     "Distinct",

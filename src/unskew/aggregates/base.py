@@ -9,14 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.errors import UnskewError
-
 Groups = NDArray[np.int64]
 """For each row the number of its group: the place of the group's state."""
-
-
-class BadAggregate(UnskewError, TypeError):
-    """An aggregate raised an error, or a method of it returned something else than promised."""
 
 
 class Aggregate(ABC):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from unskew.aggregates.base import Aggregate, BadAggregate, Groups
+from unskew.aggregates.base import Aggregate, Groups
+from unskew.errors import BadAggregate
 
 
 class Checked(Aggregate):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,7 +79,7 @@ class Trending(App):
             # Nothing of a batch has run yet when Spark calls this, and one that fails is not
             # committed: an endless stream stops here and goes on here the next time.
             if last is not None and number > last:
-                raise StopIteration(_ENOUGH)
+                raise RuntimeError(_ENOUGH)
             rows.write.mode("overwrite").parquet(str(trends / f"batch={number}"))
 
         writer = balanced.writeStream.outputMode("update").foreachBatch(keep)
@@ -85,7 +87,8 @@ class Trending(App):
         if not stream.endless:
             writer = writer.trigger(availableNow=True)
         begin = time.perf_counter()
-        batches = _follow(writer.start(), watch)
+        with _quiet_end():
+            batches = _follow(writer.start(), watch)
         seconds = time.perf_counter() - begin
         if not batches:
             raise BadParameter(f"there are no new rows in {options.source}")
@@ -174,6 +177,21 @@ def _aggregates() -> dict[str, Any]:
         "rise": Rise().of(_late()),
         "reach": quantiles(*QUANTILES, error=ERROR).of("reach"),
     }
+
+
+@contextmanager
+def _quiet_end() -> Iterator[None]:
+    """Keep py4j from logging the error that ends an endless stream."""
+    logger = logging.getLogger("py4j.clientserver")
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and _ENOUGH in str(record.exc_info[1]))
+
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
 
 
 def _committed(checkpoint: Path) -> int:

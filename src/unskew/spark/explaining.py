@@ -95,8 +95,9 @@ def noted(instance: Column, note: Note) -> Column:
 
 def _notes(node: Any) -> Iterator[Note]:
     """Yield the notes in a plan, from its root down."""
-    if node.getClass().getSimpleName() == "RepartitionByExpression":
-        text = _first_mark(node.partitionExpressions())
+    # The exchange of repartition and the filter of aggregate; others repeat what those have.
+    if node.getClass().getSimpleName() in {"RepartitionByExpression", "Filter"}:
+        text = _first_mark(node.expressions())
         if text is not None:
             read = json.loads(text.removeprefix(_MARK))
             yield Note(read["title"], read["facts"])
