@@ -139,7 +139,7 @@ def run(spark: SparkSession, sent: DataFrame, scratch: str) -> dict[str, object]
 
 
 def executors(spark: SparkSession) -> list[int]:
-    """Return the process ids of this session's executors, which its JVM has started."""
+    """Return the process ids of the executors that the driver's JVM has started."""
     jvm = spark._jvm
     assert jvm is not None
     driver = int(jvm.java.lang.ProcessHandle.current().pid())
