@@ -59,6 +59,9 @@ def test_a_run_is_balanced_verified_and_goes_on_where_it_stopped(
     assert second.rows_in == 4000
     assert [batch.number for batch in seen] == [0, 1, 2]
 
+    with pytest.raises(BadParameter, match="a run with rows=4000, which cannot go on with 500"):
+        app("trending").run(spark, options(tmp_path, rows=500), seen.append)
+
 
 @pytest.fixture
 def clicks(spark: SparkSession, tmp_path: Path) -> Path:

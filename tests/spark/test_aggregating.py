@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from unskew.aggregates import Aggregate, Reduction, collect, distinct, quantiles, top
 from unskew.errors import BadParameter, UnhashableKey, UnknownColumn, UnskewError
 from unskew.keys import hash_keys
-from unskew.spark import explain
+from unskew.spark import explain, profile
 from unskew.spark.aggregating import aggregate
 
 
@@ -154,6 +154,30 @@ def test_rows_may_stay_where_they_are(spark: SparkSession) -> None:
     found = aggregate(df, "k", {"rows": count().of("id")}, grouping=None)
     assert plan_of(found).count("Exchange") == 1
     assert sorted(map(tuple, found.collect())) == [(0, 34), (1, 33), (2, 33)]
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_a_profile_sends_the_rows_without_python(spark: SparkSession, windowed: bool) -> None:
+    df = spark.range(1000).select(
+        "id",
+        F.when(F.col("id") < 600, 0).otherwise(F.col("id") % 7).alias("k"),
+        F.timestamp_seconds("id").alias("time"),
+    )
+    window = F.window("time", "5 minutes") if windowed else None
+    plan = profile(df, "k", instances=3)
+    found = aggregate(
+        df,
+        "k",
+        {"rows": count().of("id"), "again": F.count("*")},
+        instances=3,
+        window=window,
+        plan=plan,
+    )
+    assert "compiled: plan of epoch 0" in str(explain(found))
+    assert "hot key" in str(explain(found))
+    collected = found.collect()
+    assert sum(row.rows for row in collected) == 1000
+    assert [row.rows for row in collected] == [row.again for row in collected]
 
 
 def test_the_grouping_and_its_parameters_reach_the_exchange(spark: SparkSession) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from unskew.errors import UnsupportedSpark
+
+JAVA = 17
+"""The oldest Java that Spark 4 runs on."""
 
 
 @contextmanager
@@ -29,11 +34,7 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     scratch : Path
         Folder for Spark's own temporary files.
     """
-    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-        raise UnsupportedSpark(
-            "there is no Java; install version 17 or newer (Debian, Ubuntu: apt-get install "
-            "openjdk-17-jre-headless) or set JAVA_HOME"
-        )
+    _check_java()
     builder = (
         SparkSession.builder.master(master)
         .appName("unskew")
@@ -60,3 +61,20 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def _check_java() -> None:
+    """Refuse a machine without a Java that Spark runs on, before Spark fails at length."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    wanted = (
+        f"install version {JAVA} or newer (Debian, Ubuntu: apt-get install "
+        f"openjdk-{JAVA}-jre-headless) or set JAVA_HOME to one"
+    )
+    if java is None:
+        where = f"in JAVA_HOME={home}" if home else "on the path"
+        raise UnsupportedSpark(f"there is no Java {where}; {wanted}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found and int(found[1]) < JAVA:
+        raise UnsupportedSpark(f"{java} is Java {found[1]}, too old for Spark; {wanted}")

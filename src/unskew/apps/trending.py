@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from unskew.aggregates import Reduction, count, quantiles
 from unskew.apps.base import App, Batch, Options, Summary, Watch
+from unskew.apps.continuing import check_same_stream
 from unskew.apps.files import file_stream
 from unskew.errors import BadParameter, UnskewError
 from unskew.spark import Balance, aggregate, explain
@@ -61,6 +62,7 @@ class Trending(App):
     def run(self, spark: SparkSession, options: Options, watch: Watch) -> Summary:
         """Run to the end, and tell of every batch."""
         stream = _Posts(spark, options)
+        check_same_stream(self.name, options)
         trends = options.out / "trends"
         balanced = aggregate(
             stream.rows().withWatermark("time", f"{WINDOW_SECONDS} seconds"),

@@ -110,7 +110,9 @@ def aggregate(
             _check_observed(grouping, instances)
         rows = _selected(df, request)
         if grouping is not None and instances is not None:
-            names = map(quoted, request.key_names)
+            # A plan knows keys; a grouping parts their windows too, which then split less.
+            sent_by = request.plain_key_names if "plan" in parameters else request.key_names
+            names = map(quoted, sent_by)
             rows = repartition(rows, instances, *names, grouping=grouping, seed=seed, **parameters)
         parts = _parts(rows, request)
         if observe is not None and instances is not None:

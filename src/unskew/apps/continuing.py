@@ -1,0 +1,31 @@
+"""A run that goes on in the folder of an earlier one: only with the same stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from unskew.apps.base import Options
+from unskew.errors import BadParameter
+
+FILE = "run.json"
+_STREAM = ("source", "key", "time", "value", "rows", "seed")
+"""Options that say which rows come: with others, windows of two streams would be mixed."""
+
+
+def check_same_stream(app: str, options: Options) -> None:
+    """Note what a first run was asked for; refuse a later one that asks for another stream."""
+    asked: dict[str, Any] = {"app": app, **{name: getattr(options, name) for name in _STREAM}}
+    path = options.out / FILE
+    if not (options.out / "checkpoint" / "offsets").exists():
+        # Nothing has been read yet.
+        options.out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asked, indent=1))
+        return
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    for name, value in asked.items():
+        if earlier.get(name) != value:
+            raise BadParameter(
+                f"{options.out} has a run with {name}={earlier.get(name)!r}, which cannot go on "
+                f"with {value!r}; give the same, or another folder with --out"
+            )

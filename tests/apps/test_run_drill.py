@@ -1,0 +1,74 @@
+"""`unskew run` in processes of its own: killed in the middle, and on three executors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.drill
+
+ROWS = 20_000
+
+
+def command(*arguments: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("unskew")), "run", "--rows", str(ROWS), *arguments]
+
+
+def result(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        command(*arguments, "--verify", "--json", "-"),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def kill_after(batches: int, out: Path) -> int:
+    """Start a run, kill all its processes once so many batches are there; return the commits."""
+    process = subprocess.Popen(
+        command("--batches", "1000", "--out", str(out)),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 300
+        # The output of the next batch is being written when we kill.
+        while not (out / "trends" / f"batch={batches}").exists():
+            assert process.poll() is None, "the run ended by itself"
+            assert time.monotonic() < deadline, "the run does not get on"
+            time.sleep(0.01)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return len(list((out / "checkpoint" / "commits").glob("[0-9]*")))
+
+
+def test_a_run_that_was_killed_twice_loses_nothing(tmp_path: Path) -> None:
+    first = kill_after(2, tmp_path)
+    second = kill_after(first + 2, tmp_path)
+    assert second > first >= 2
+
+    summary = result("--batches", "2", "--out", str(tmp_path))
+
+    # Every window of all three runs was compared with plain Spark's.
+    assert summary["verified"] is True
+    assert summary["rows_in"] == 2 * ROWS
+    assert len(list((tmp_path / "trends").glob("batch=*"))) == second + 2
+
+
+def test_a_run_on_three_executors_is_balanced_and_right() -> None:
+    summary = result("--batches", "3", "--master", "local-cluster[3,1,1024]")
+
+    assert summary["verified"] is True
+    assert summary["imbalance"] < 0.1 < summary["hash_imbalance"]
