@@ -65,3 +65,11 @@ class MissingPlan(UnskewError, FileNotFoundError):
 
 class BadAggregate(UnskewError, TypeError):
     """An aggregate raised an error, or a method of it returned something else than promised."""
+
+
+class NotVerified(UnskewError, AssertionError):
+    """The results of an app are not those of plain Spark."""
+
+
+class FailedRun(UnskewError, RuntimeError):
+    """Spark stopped the job of an app."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unskew.aggregates import Aggregate, Groups, Reduction, collect, distinct, quantiles, top
+from unskew.aggregates import Aggregate, Count, Groups, Reduction, collect, distinct, quantiles, top
 
 
 class Spread(Reduction):
@@ -47,6 +47,7 @@ CASES: dict[str, Case] = {
     "collect": (collect(1000), pa.string(), WORDS),
     "collect, few": (collect(3), pa.float64(), FLOATS),
     "collect lists, few": (collect(3), WORD_LISTS, LISTS),
+    "count": (Count(), pa.string(), WORDS),
     "reduction": (Spread(), pa.float64(), NUMBERS),
 }
 

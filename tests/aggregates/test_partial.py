@@ -67,6 +67,14 @@ def test_memory_is_bounded_by_handing_states_on(monkeypatch: pytest.MonkeyPatch)
     assert sorted(key for part in states for key in part["key"].to_pylist()) == values.tolist()
 
 
+def test_one_large_batch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unskew.aggregates.partial._CHUNK_ROWS", 1000)
+    values = np.arange(20_000)
+    batch = pa.record_batch({"key": values, "value": values})
+    states = list(partial_states([batch], 1, USES, most_bytes=200_000))
+    assert max(part.nbytes for part in states) < 2 * 200_000
+
+
 def test_no_rows_give_no_states() -> None:
     assert list(partial_states([rows(0)], 1, USES)) == []
     kind = pa.list_(pa.struct([(str(i), a.state_type) for i, a in enumerate(AGGREGATES)]))

@@ -22,9 +22,15 @@ def command(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("unskew")), "run", "--rows", str(ROWS), *arguments]
 
 
-def result(*arguments: str) -> dict[str, Any]:
+def environment(scratch: Path) -> dict[str, str]:
+    """Return where processes leave what they would otherwise leave behind when they are killed."""
+    return {**os.environ, "TMPDIR": str(scratch), "SPARK_WORKER_DIR": str(scratch)}
+
+
+def result(scratch: Path, *arguments: str) -> dict[str, Any]:
     done = subprocess.run(
         command(*arguments, "--verify", "--json", "-"),
+        env=environment(scratch),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -34,10 +40,11 @@ def result(*arguments: str) -> dict[str, Any]:
     return summary
 
 
-def kill_after(batches: int, out: Path) -> int:
+def kill_after(batches: int, out: Path, scratch: Path) -> int:
     """Start a run, kill all its processes once so many batches are there; return the commits."""
     process = subprocess.Popen(
         command("--batches", "1000", "--out", str(out)),
+        env=environment(scratch),
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -55,20 +62,22 @@ def kill_after(batches: int, out: Path) -> int:
 
 
 def test_a_run_that_was_killed_twice_loses_nothing(tmp_path: Path) -> None:
-    first = kill_after(2, tmp_path)
-    second = kill_after(first + 2, tmp_path)
+    out, scratch = tmp_path / "out", tmp_path / "scratch"
+    scratch.mkdir()
+    first = kill_after(2, out, scratch)
+    second = kill_after(first + 2, out, scratch)
     assert second > first >= 2
 
-    summary = result("--batches", "2", "--out", str(tmp_path))
+    summary = result(scratch, "--batches", "2", "--out", str(out))
 
     # Every window of all three runs was compared with plain Spark's.
     assert summary["verified"] is True
     assert summary["rows_in"] == 2 * ROWS
-    assert len(list((tmp_path / "trends").glob("batch=*"))) == second + 2
+    assert len(list((out / "trends").glob("batch=*"))) == second + 2
 
 
-def test_a_run_on_three_executors_is_balanced_and_right() -> None:
-    summary = result("--batches", "3", "--master", "local-cluster[3,1,1024]")
+def test_a_run_on_three_executors_is_balanced_and_right(tmp_path: Path) -> None:
+    summary = result(tmp_path, "--batches", "3", "--master", "local-cluster[3,1,1024]")
 
     assert summary["verified"] is True
     assert summary["imbalance"] < 0.1 < summary["hash_imbalance"]

@@ -173,8 +173,12 @@ def test_a_profile_sends_the_rows_without_python(spark: SparkSession, windowed: 
         window=window,
         plan=plan,
     )
-    assert "compiled: plan of epoch 0" in str(explain(found))
-    assert "hot key" in str(explain(found))
+    assert len(plan.plan.hot) == 1
+    assert "compiled: plan of epoch 0 with 1 hot keys, no Python" in str(explain(found))
+    # The states are made after the exchange, in Python; before it there is none.
+    _, exchange, below = plan_of(found).partition("REPARTITION_BY_NUM")
+    assert exchange
+    assert "Python" not in below.partition("Exchange")[0]
     collected = found.collect()
     assert sum(row.rows for row in collected) == 1000
     assert [row.rows for row in collected] == [row.again for row in collected]
@@ -263,6 +267,20 @@ def test_what_does_not_fit_is_named_at_once(
         parameters = {"window": F.session_window("t", "1 minute")}
     with pytest.raises(error, match=message):
         aggregate(df, keys, aggregates, **parameters)
+
+
+def test_what_spark_does_alone_takes_no_options_of_ours(spark: SparkSession) -> None:
+    df = spark.range(9).withColumn("k", F.lit(1))
+    with pytest.raises(UnskewError, match="nonsense"):
+        aggregate(df, "k", {"n": F.count("*")}, grouping="nonsense")
+    with pytest.raises(BadParameter, match="observe='x' tells of rows that a grouping sent"):
+        aggregate(df, "k", {"n": F.count("*")}, observe="x")
+
+
+def test_session_windows_are_refused_as_keys_too(spark: SparkSession) -> None:
+    df = spark.range(9).withColumn("time", F.timestamp_seconds("id"))
+    with pytest.raises(BadParameter, match="session windows cannot be split"):
+        aggregate(df, F.session_window("time", "5 seconds"), {"q": quantiles(0.5).of("id")})
 
 
 def test_something_else_than_a_data_frame(spark: SparkSession) -> None:

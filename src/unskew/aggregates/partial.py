@@ -7,6 +7,7 @@ states.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -112,13 +113,18 @@ def _merged_results(lists: pa.Array, aggregates: Sequence[Aggregate]) -> list[pa
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Put small batches together and cut large ones, so that each call has enough to do."""
     waiting: list[pa.RecordBatch] = []
-    for batch in batches:
+    for batch in chain.from_iterable(map(_cut, batches)):
         waiting.append(batch)
         if _rows(waiting) >= _CHUNK_ROWS or sum(each.nbytes for each in waiting) >= _CHUNK_BYTES:
             yield _together(waiting)
             waiting = []
     if _rows(waiting):
         yield _together(waiting)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, _CHUNK_ROWS):
+        yield batch.slice(start, _CHUNK_ROWS)
 
 
 def _begin(rows: pa.RecordBatch, keys: int, uses: Sequence[Use]) -> pa.RecordBatch:

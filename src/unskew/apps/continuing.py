@@ -6,18 +6,17 @@ import json
 from typing import Any
 
 from unskew.apps.base import Options
+from unskew.apps.files import folder_of
 from unskew.errors import BadParameter
 
 FILE = "run.json"
-_STREAM = ("source", "key", "time", "value", "rows", "seed")
-"""Options that say which rows come: with others, windows of two streams would be mixed."""
 
 
 def check_same_stream(app: str, options: Options) -> None:
     """Note what a first run was asked for; refuse a later one that asks for another stream."""
-    asked: dict[str, Any] = {"app": app, **{name: getattr(options, name) for name in _STREAM}}
+    asked = {"app": app, **_stream(options)}
     path = options.out / FILE
-    if not (options.out / "checkpoint" / "offsets").exists():
+    if not any((options.out / "checkpoint" / "offsets").glob("[0-9]*")):
         # Nothing has been read yet.
         options.out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asked, indent=1))
@@ -29,3 +28,15 @@ def check_same_stream(app: str, options: Options) -> None:
                 f"{options.out} has a run with {name}={earlier.get(name)!r}, which cannot go on "
                 f"with {value!r}; give the same, or another folder with --out"
             )
+
+
+def _stream(options: Options) -> dict[str, Any]:
+    """Return what says which rows come: with others, windows of two streams would be mixed."""
+    if options.source == "rate":
+        return {"source": "rate", "rows": options.rows, "seed": options.seed}
+    return {
+        "source": f"files:{folder_of(options.source)}",
+        "key": options.key,
+        "time": options.time,
+        "value": options.value,
+    }

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from unskew.errors import UnsupportedSpark
+from unskew.errors import FailedRun, UnsupportedSpark
 
 JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -55,12 +56,28 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         )
     try:
         spark = builder.getOrCreate()
-    except PySparkException as error:
-        raise UnsupportedSpark(f"Spark does not start with master {master!r}: {error}") from error
+    except (PySparkException, Py4JError) as error:
+        raise UnsupportedSpark(
+            f"Spark does not start with master {master!r}: {_reason(error)}; local[*] runs on this "
+            f"machine"
+        ) from error
     try:
         yield spark
+    except (PySparkException, Py4JError) as error:
+        raise FailedRun(
+            f"Spark stopped the job: {_reason(error)}; what was done is kept in --out, and the "
+            f"same command goes on from there"
+        ) from error
     finally:
         spark.stop()
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of an error that says most: Spark's are pages long."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Error|Exception):", line)]
+    # The last cause is the first thing that went wrong.
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0]
 
 
 def _check_java() -> None:

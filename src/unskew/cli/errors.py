@@ -69,9 +69,20 @@ def one_line(text: str) -> str:
     >>> one_line("a\nb\x1b[31m")
     'a b\\x1b[31m'
     """
-    spaced = " ".join(text.split())
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    r"""Return text with everything that does not print written out, but for line breaks.
+
+    Examples
+    --------
+    >>> printable("a\n  b\x1b[31m")
+    'a\n  b\\x1b[31m'
+    """
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in spaced
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in text
     )
 
 

@@ -60,7 +60,7 @@ def show(*items: Table | str, stderr: bool = False) -> None:
     console = Console(stderr=stderr, highlight=False)
     with _named("standard error" if stderr else "standard output", stream):
         for item in items:
-            console.print(item, markup=False, soft_wrap=isinstance(item, str))
+            console.print(item, markup=False, emoji=False, soft_wrap=isinstance(item, str))
 
 
 def is_ascii_only(*, stderr: bool = False) -> bool:

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from unskew.cli.errors import one_line, printable
 from unskew.cli.output import check_target, show, write_stdout, write_whole
 from unskew.errors import BadParameter, MissingSpark
 
@@ -67,7 +68,12 @@ How to read the table:
 @click.option(
     "--rows", type=click.IntRange(min=1), default=200_000, show_default=True, help="In a batch."
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Where Spark runs; on several machines all must see --out, and the files.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True)
 @click.option("--verify", is_flag=True, help="Compute it all again with plain Spark, and compare.")
 @click.option(
@@ -173,7 +179,7 @@ def _live(options: Options, *, stderr: bool) -> Iterator[Watch]:
 
 
 def _line(batch: Batch) -> str:
-    hot = ", ".join(f"{hot.key} on {hot.instances}" for hot in batch.balance.hot[:3])
+    hot = ", ".join(f"{one_line(hot.key)} on {hot.instances}" for hot in batch.balance.hot[:3])
     return (
         f"batch {batch.number}: {batch.rows_per_second:,.0f} rows/s, imbalance "
         f"{batch.balance.imbalance:.3f} (Spark's hash {batch.balance.hash_imbalance:.2f}), "
@@ -187,7 +193,7 @@ def _table(batches: list[Batch], grouping: str) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("hot keys, and their instances")
     for batch in batches:
-        hot = ", ".join(f"{hot.key} {hot.instances}" for hot in batch.balance.hot[:4])
+        hot = ", ".join(f"{one_line(hot.key)} {hot.instances}" for hot in batch.balance.hot[:4])
         table.add_row(
             f"{batch.number}",
             f"{batch.rows_per_second:,.0f}",
@@ -202,7 +208,7 @@ def _table(batches: list[Batch], grouping: str) -> Table:
 def _told(summary: Summary) -> Iterator[Table | str]:
     """Yield the summary: the batches, what it did, what came out."""
     yield _table(list(summary.batches), summary.strategy)
-    yield from summary.notes
+    yield from map(printable, summary.notes)
     yield (
         f"{summary.rows_in:,} rows in {len(summary.batches)} batches and {summary.seconds:.1f} s; "
         f"imbalance {summary.imbalance:.3f}, under Spark's hash {summary.hash_imbalance:.2f}: the "

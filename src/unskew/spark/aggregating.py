@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from unskew.aggregates import Applied, Count
 from unskew.aggregates.partial import Use
 from unskew.errors import BadParameter
+from unskew.grouping import grouping as make_grouping
 from unskew.spark.aggregation_request import Request, arrow_type, resolved
 from unskew.spark.aggregation_worker import merge_stage, partial_stage
 from unskew.spark.columns import quoted
@@ -32,7 +33,7 @@ def aggregate(
     grouping: str | None = "frugal",
     window: Column | None = None,
     seed: int = 0,
-    observe: str | None = None,
+    observe: str | Observation | None = None,
     **parameters: Any,
 ) -> DataFrame:
     """Aggregate by keys of which a few carry most of the rows.
@@ -67,9 +68,9 @@ def aggregate(
         one, and a watermark on its time if windows shall be final some day.
     seed, **parameters
         As of `repartition`: what the grouping takes, or ``plan=``.
-    observe : str, optional
-        Name under which Spark tells how balanced each batch was: `Balance.of` reads
-        ``progress.observedMetrics[name]`` of a stream.
+    observe : str or Observation, optional
+        Name under which Spark tells how balanced each batch of a stream was, which `Balance.of`
+        reads from ``progress.observedMetrics[name]``; or, in a batch, what ``get`` is asked of.
 
     Returns
     -------
@@ -97,6 +98,7 @@ def aggregate(
         raise BadParameter(f"df must be a Spark DataFrame, not {type(df).__name__}")
     request = resolved(df, keys, aggregates, window)
     if not request.ours:
+        _check_unused(grouping, observe, instances, parameters)
         found = _by_spark(df, request)
     else:
         if df.isStreaming:
@@ -124,6 +126,22 @@ def aggregate(
     note = _note(df, request, grouping)
     # A filter that is always true: the optimizer drops it, the analyzed plan keeps the note.
     return found.where(noted(F.lit(1), note) == F.lit(1))
+
+
+def _check_unused(
+    grouping: str | None,
+    observe: str | Observation | None,
+    instances: int | None,
+    parameters: dict[str, Any],
+) -> None:
+    """Refuse what has no meaning where Spark does all; a grouping must at least exist."""
+    if observe is not None:
+        raise BadParameter(
+            f"observe={observe!r} tells of rows that a grouping sent, and Spark's own aggregates "
+            f"send none; leave it away"
+        )
+    if grouping is not None and "plan" not in parameters:
+        make_grouping(grouping, instances or 1, **parameters)
 
 
 def _check_stream(request: Request) -> None:
@@ -179,12 +197,16 @@ def _check_observed(grouping: str | None, instances: int | None) -> None:
         )
 
 
-def _observed(parts: DataFrame, request: Request, observe: str, instances: int) -> DataFrame:
+def _observed(
+    parts: DataFrame, request: Request, observe: str | Observation, instances: int
+) -> DataFrame:
     """Return the same, with Spark measuring the balance under a name."""
     (rows,) = _own_names(request, "rows", 1)
     (place,) = _own_names(request, "instance", 1)
-    keys = [F.col(quoted(name)) for name in request.plain_key_names]
-    metrics = balance_metrics(keys, instances, F.col(quoted(rows)), F.col(quoted(place)))
+    plain = request.plain_key_names
+    keys = [F.col(quoted(name)) for name in plain]
+    windows = [F.col(quoted(name)) for name in request.key_names if name not in plain]
+    metrics = balance_metrics(keys, windows, instances, F.col(quoted(rows)), F.col(quoted(place)))
     # Partition i is instance i.
     placed = parts.withColumn(place, F.spark_partition_id())
     return placed.observe(observe, *metrics).drop(place)

@@ -79,6 +79,7 @@ def resolved(
         given = [window, *given]
     columns = key_columns(df, tuple(given))
     key_fields = list(df.select(*columns).schema)
+    _check_sessions(key_fields)
     if window is not None:
         _check_window(window, key_fields[0])
     native, applied = _parted(aggregates, [field.name for field in key_fields])
@@ -178,12 +179,15 @@ def _value_fields(df: DataFrame, columns: Sequence[Column]) -> list[StructField]
         ) from error
 
 
-def _check_window(window: Column, field: StructField) -> None:
-    if _SESSION in field.metadata:
+def _check_sessions(keys: Sequence[StructField]) -> None:
+    if any(_SESSION in field.metadata for field in keys):
         raise BadParameter(
             "session windows cannot be split, since their rows decide where they end; use "
             "F.window, or Spark's own groupBy"
         )
+
+
+def _check_window(window: Column, field: StructField) -> None:
     if _WINDOW not in field.metadata:
         raise BadParameter(
             f'window must be a window of time such as F.window("time", "10 minutes"), not {window}'

@@ -5,7 +5,15 @@ from __future__ import annotations
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructType,
+    VariantType,
+)
 
 from unskew.errors import BadParameter, UnhashableKey, UnknownColumn
 
@@ -66,8 +74,8 @@ def row_hash(df: DataFrame) -> Column:
     """Return the hash of all that a row holds, as a native column.
 
     ``xxhash64`` alone skips nulls and knows no maps: (1, null) and (null, 1) would be equal rows.
-    Columns that may be null add whether they are, nested ones go in as JSON. What Spark's ``=``
-    does not tell apart, such as 0.0 and -0.0, may be equal here too.
+    Columns that may be null add whether they are, nested ones go in as JSON with all digits of
+    their times. Floats add their text, which tells -0.0 from 0.0.
     """
     names = df.columns
     doubled = sorted({name for name in names if names.count(name) > 1})
@@ -83,9 +91,18 @@ def row_hash(df: DataFrame) -> Column:
             parts.append(column)
             if field.nullable:
                 parts.append(column.isNull())
+            if isinstance(field.dataType, FloatType | DoubleType):
+                parts.append(column.cast("string"))
         else:
-            parts.append(F.to_json(F.struct(column), {"ignoreNullFields": "false"}))
+            parts.append(F.to_json(F.struct(column), _AS_JSON))
     return F.xxhash64(*parts) if parts else F.xxhash64(F.lit(0))
+
+
+_AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def _is_plain(kind: DataType) -> bool:

@@ -27,7 +27,7 @@ class HotRows:
     key : str
         As text.
     rows, instances : int
-        In how many rows, on how many instances, counting its largest partial states.
+        In how many rows, on how many instances, of its largest partial states.
     """
 
     key: str
@@ -69,10 +69,13 @@ class Balance:
     @classmethod
     def of(cls, observed: Any) -> Balance:
         """Return the balance that a query observed, ``progress.observedMetrics[name]``."""
-        hot: dict[str, list[int]] = {}
+        hot: dict[tuple[str | None, ...], list[tuple[int, int]]] = {}
         for state in observed["hot"] or []:
-            hot.setdefault(state["key"], []).append(state["rows"])
-        rows = [HotRows(key, sum(each), len(each)) for key, each in hot.items()]
+            hot.setdefault(tuple(state["key"]), []).append((state["rows"], state["instance"]))
+        rows = [
+            HotRows(_text(key), sum(size for size, _ in each), len({place for _, place in each}))
+            for key, each in hot.items()
+        ]
         return cls(
             loads=list(observed["loads"]),
             hash_loads=list(observed["hash_loads"]),
@@ -85,24 +88,31 @@ def _imbalance(loads: Sequence[int]) -> float:
     return imbalance(loads) if sum(loads) else 0.0
 
 
+def _text(key: tuple[str | None, ...]) -> str:
+    return ", ".join("null" if part is None else part for part in key)
+
+
 def balance_metrics(
-    keys: Sequence[Column], instances: int, rows: Column, instance: Column
+    keys: Sequence[Column],
+    windows: Sequence[Column],
+    instances: int,
+    rows: Column,
+    instance: Column,
 ) -> list[Column]:
     """Return what `Balance.of` reads, as aggregates over partial states.
 
     Parameters
     ----------
-    keys : list of Column
-        The keys, the window not among them.
+    keys, windows : list of Column
+        The keys, and the window if there is one, by both of which Spark would send the rows.
     instances : int
         Number of instances.
     rows, instance : Column
         Rows in the partial state, and where it was made.
     """
-    texts = [F.coalesce(key.cast("string"), F.lit("null")) for key in keys]
-    text = texts[0] if len(texts) == 1 else F.concat_ws(", ", *texts)
-    state = F.struct(text.alias("key"), rows.alias("rows"))
-    home = F.pmod(F.hash(*keys), F.lit(instances))
+    named = F.array(*(key.cast("string") for key in keys))
+    state = F.struct(named.alias("key"), rows.alias("rows"), instance.alias("instance"))
+    home = F.pmod(F.hash(*windows, *keys), F.lit(instances))
     return [
         _by_instance(instance, rows, instances).alias("loads"),
         _by_instance(home, rows, instances).alias("hash_loads"),

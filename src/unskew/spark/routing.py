@@ -77,7 +77,7 @@ def repartition(
     -----
     After a shuffle Spark may bring the rows of a task in another order when it runs it again. The
     rows of a partition are then routed in an order that follows from their content, for which the
-    Python worker keeps 28 bytes a row. On Spark Connect the plan cannot be read, and this is always
+    Python worker keeps 40 bytes a row. On Spark Connect the plan cannot be read, and this is always
     done.
 
     Examples

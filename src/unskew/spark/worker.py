@@ -106,7 +106,7 @@ def in_content_order(
     """Route the rows of one task in the order of their hashes, whatever order they come in.
 
     Rows of equal content are all alike, so which of them goes where does not matter: the rows that
-    each instance gets depend on nothing but the rows of the partition. Keeps 28 bytes for each row
+    each instance gets depend on nothing but the rows of the partition. Keeps 40 bytes for each row
     of the partition until its last one has come; the rows themselves wait in the JVM, which spills
     them to disk.
 
