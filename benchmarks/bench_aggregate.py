@@ -51,7 +51,7 @@ def exact(values: Any) -> list[float]:
 
 
 def ways_of(df: DataFrame, delay: float) -> Ways:
-    """Return the three ways to aggregate."""
+    """Return the ways to aggregate."""
 
     def in_pandas(rows: Any) -> Any:
         time.sleep(len(rows) * delay)

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -130,7 +131,7 @@ def write_keys(path: str, rows: int) -> None:
     os.mkdir(path)
     keys = np.concatenate(list(Zipf(1.4, 1_000_000, rows).batches())).view(np.int64)
     for number, part in enumerate(np.array_split(keys, 2)):
-        pa.parquet.write_table(pa.table({"key": part}), f"{path}/{number:02}.parquet")
+        pq.write_table(pa.table({"key": part}), f"{path}/{number:02}.parquet")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from unskew.spark.columns import row_hash
 from unskew.spark.replay import order_of
 
 
@@ -148,3 +149,14 @@ def test_a_batch_of_a_stream_is_asked_for_its_rdd(spark: SparkSession, files: st
         query = stream.writeStream.foreachBatch(look).trigger(availableNow=True).start()
         query.awaitTermination()
     assert found == [True, False]
+
+
+def test_rows_that_differ_in_the_last_digit_have_other_hashes(spark: SparkSession) -> None:
+    df = spark.sql(
+        """
+        SELECT named_struct('t', timestamp '2024-01-01 00:00:00.000001') AS s, 0.0D AS x
+        UNION ALL SELECT named_struct('t', timestamp '2024-01-01 00:00:00.000002'), 0.0D
+        UNION ALL SELECT named_struct('t', timestamp '2024-01-01 00:00:00.000002'), -0.0D
+        """
+    )
+    assert df.select(row_hash(df).alias("h")).distinct().count() == 3

@@ -18,7 +18,7 @@ from unskew.errors import BadParameter
 from unskew.grouping import grouping as make_grouping
 from unskew.spark.aggregation_request import Request, arrow_type, resolved
 from unskew.spark.aggregation_worker import merge_stage, partial_stage
-from unskew.spark.columns import quoted
+from unskew.spark.columns import check_data_frame, quoted
 from unskew.spark.explaining import Note, noted
 from unskew.spark.observing import MOST_INSTANCES, balance_metrics
 from unskew.spark.routing import repartition
@@ -94,8 +94,7 @@ def aggregate(
     ...     window=F.window("time", "10 minutes"),
     ... )  # doctest: +SKIP
     """
-    if not isinstance(df, DataFrame):
-        raise BadParameter(f"df must be a Spark DataFrame, not {type(df).__name__}")
+    check_data_frame(df)
     request = resolved(df, keys, aggregates, window)
     if not request.ours:
         _check_unused(grouping, observe, instances, parameters)

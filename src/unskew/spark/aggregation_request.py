@@ -15,8 +15,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from unskew.aggregates import Aggregate, Applied
 from unskew.aggregates.checked import Checked
 from unskew.aggregates.partial import Use
-from unskew.errors import BadParameter, UnknownColumn
-from unskew.spark.columns import key_columns
+from unskew.errors import BadParameter
+from unskew.spark.columns import check_known, key_columns
 
 _WINDOW, _SESSION, _WATERMARK = "spark.timeWindow", "spark.sessionWindow", "spark.watermarkDelayMs"
 
@@ -170,13 +170,8 @@ def _value_fields(df: DataFrame, columns: Sequence[Column]) -> list[StructField]
     try:
         return list(df.select(*columns).schema)
     except AnalysisException as error:
-        condition = error.getCondition() or ""
-        if not condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
-            raise
-        unknown = (error.getMessageParameters() or {}).get("objectName", "of one aggregate")
-        raise UnknownColumn(
-            f"there is no column {unknown}; there are {', '.join(map(repr, df.columns))}"
-        ) from error
+        check_known(error, df)
+        raise
 
 
 def _check_sessions(keys: Sequence[StructField]) -> None:

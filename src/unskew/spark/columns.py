@@ -18,6 +18,12 @@ from pyspark.sql.types import (
 from unskew.errors import BadParameter, UnhashableKey, UnknownColumn
 
 
+def check_data_frame(df: object) -> None:
+    """Refuse what is no DataFrame, of Spark or of Spark Connect."""
+    if not isinstance(df, DataFrame):
+        raise BadParameter(f"df must be a Spark DataFrame, not {type(df).__name__}")
+
+
 def quoted(name: str) -> str:
     """Return a name so that Spark reads it as one column, whatever is in it.
 
@@ -113,11 +119,7 @@ def _check_key(df: DataFrame, key: str | Column) -> None:
     try:
         kind = df.select(key).schema.fields
     except AnalysisException as error:
-        condition = error.getCondition() or ""
-        if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
-            raise UnknownColumn(
-                f"there is no column {_text(key)}; there are {', '.join(map(repr, df.columns))}"
-            ) from error
+        check_known(error, df, _text(key))
         raise
     if len(kind) != 1:
         raise BadParameter(f"{_text(key)} stands for {len(kind)} columns; name each key")
@@ -128,6 +130,16 @@ def _check_key(df: DataFrame, key: str | Column) -> None:
             f"{inner} has no order that equal ones share; use one of its entries, or "
             f"array_sort(map_entries(...)) of a map"
         )
+
+
+def check_known(error: AnalysisException, df: DataFrame, name: str | None = None) -> None:
+    """Raise `UnknownColumn` if that is what Spark complains of."""
+    condition = error.getCondition() or ""
+    if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
+        unknown = name or (error.getMessageParameters() or {}).get("objectName", "of this name")
+        raise UnknownColumn(
+            f"there is no column {unknown}; there are {', '.join(map(repr, df.columns))}"
+        ) from error
 
 
 def _unhashable(kind: DataType) -> str | None:

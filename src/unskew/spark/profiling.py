@@ -20,7 +20,7 @@ from unskew.balance.fitting import fit_plan, loads_under
 from unskew.errors import BadInput, BadParameter, BadPlan, MissingPlan
 from unskew.metrics import imbalance
 from unskew.parameters import number, whole_number
-from unskew.spark.columns import key_columns, key_names, key_types, row_hash
+from unskew.spark.columns import check_data_frame, key_columns, key_names, key_types, row_hash
 from unskew.spark.replay import order_of
 from unskew.spark.versions import check_session
 
@@ -204,9 +204,10 @@ def profile(
 ) -> Profile:
     """Sample a DataFrame once and return a plan that balances its keys.
 
-    `repartition(..., plan=profile)` then routes natively: keys that the sample calls hot go to
-    as few instances as their share needs, all others with their shard. What becomes hot later
-    stays where it is: profile again when `imbalance` no longer holds.
+    `repartition(..., plan=profile)` then routes natively, with an exception that is told there:
+    keys that the sample calls hot go to as few instances as their share needs, all others with
+    their shard. What becomes hot later stays where it is: profile again when `imbalance` no longer
+    holds.
 
     Parameters
     ----------
@@ -236,8 +237,7 @@ def profile(
     """
     instances = whole_number("instances", instances, least=1, most=2**20)
     number("sample", sample, above=0)
-    if not isinstance(df, DataFrame):
-        raise BadParameter(f"df must be a Spark DataFrame, not {type(df).__name__}")
+    check_data_frame(df)
     check_session(df.sparkSession.version)
     columns = key_columns(df, keys)
     if df.isStreaming:

@@ -17,7 +17,14 @@ from unskew.grouping import Key
 from unskew.grouping import grouping as make_grouping
 from unskew.parameters import whole_number
 from unskew.spark import compiled, worker
-from unskew.spark.columns import fresh_name, key_columns, key_names, key_types, row_hash
+from unskew.spark.columns import (
+    check_data_frame,
+    fresh_name,
+    key_columns,
+    key_names,
+    key_types,
+    row_hash,
+)
 from unskew.spark.explaining import Note, noted
 from unskew.spark.profiling import Profile
 from unskew.spark.replay import Order, check_checksums, order_of
@@ -38,7 +45,8 @@ def repartition(
 
     Works on batch and streaming DataFrames. Each task upstream is a source with a grouping of its
     own; only the hash of the keys goes to Python. With a plan nothing does: it becomes a native
-    expression. What a task sends where is the same if Spark has to run it again, see `explain`.
+    expression, unless a hot key is split after a shuffle and its rows may be alike. What a task
+    sends where is the same if Spark has to run it again, see `explain`.
 
     Parameters
     ----------
@@ -223,7 +231,6 @@ def _listed(names: list[str], types: list[str]) -> str:
 
 def _check_session(df: DataFrame) -> None:
     """Refuse sessions that are too old, or that would lose tuples unnoticed."""
-    if not isinstance(df, DataFrame):
-        raise BadParameter(f"df must be a Spark DataFrame, not {type(df).__name__}")
+    check_data_frame(df)
     check_session(df.sparkSession.version)
     check_checksums(df.sparkSession)
