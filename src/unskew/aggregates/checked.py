@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import pyarrow as pa
@@ -65,8 +66,8 @@ class Checked(Aggregate):
             returned = getattr(self.aggregate, method)(*arguments)
         except Exception as error:
             raise BadAggregate(
-                f"{method} of {self._title} raised {type(error).__name__}: {error}; it was given "
-                f"{', '.join(map(_describe, arguments))}"
+                f"{method} of {self._title} raised {type(error).__name__}: {error} "
+                f"({_place(error)}); it was given {', '.join(map(_describe, arguments))}"
             ) from error
         if not isinstance(returned, pa.Array):
             raise BadAggregate(
@@ -85,6 +86,12 @@ class Checked(Aggregate):
                 f"not {len(returned)}"
             )
         return returned
+
+
+def _place(error: BaseException) -> str:
+    """Return the file and line of an error: Spark shows only the last of several tracebacks."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}, line {frame.lineno}"
 
 
 def _describe(thing: Any) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from unskew.aggregates.base import Aggregate, Groups
 from unskew.aggregates.entries import without_nulls
+from unskew.errors import BadAggregate
 
 Numbers = NDArray[Any]
 
@@ -79,6 +80,7 @@ class Reduction(Aggregate):
         groups, columns = without_nulls(groups, *values)
         own = self.of_rows(*(column.to_numpy(zero_copy_only=False) for column in columns))
         rows = own if isinstance(own, tuple) else (own,)
+        self._check(rows, groups.size)
         return self._combined(states, groups, [*rows, np.ones(groups.size, dtype=np.int64)])
 
     def merge(self, states: pa.Array, groups: Groups, others: pa.Array) -> pa.Array:
@@ -91,9 +93,43 @@ class Reduction(Aggregate):
         with np.errstate(all="ignore"):
             results = self.result(*own)
         if not isinstance(results, pa.Array):
-            results = pa.array(results, from_pandas=False).cast(self.result_type)
+            results = pa.array(results, from_pandas=False)
+        if results.type != self.result_type:
+            try:
+                results = results.cast(self.result_type)
+            except pa.ArrowException as error:
+                raise BadAggregate(
+                    f"result returned {results.type}, which is no {self.result_type}, its "
+                    f"result_type; cast it, or change result_type"
+                ) from error
+        if len(results) != len(states):
+            raise BadAggregate(
+                f"result returned {len(results)} elements for {len(states)} groups; return one "
+                f"for each"
+            )
         without = pa.array(seen == 0)
         return pc.if_else(without, pa.scalar(self.empty, self.result_type), results)
+
+    def _check(self, rows: tuple[Any, ...], number: int) -> None:
+        """Refuse numbers that are too few, too short, or would be cut to fit."""
+        if len(rows) != len(self.numbers):
+            raise BadAggregate(
+                f"of_rows returned {len(rows)} arrays; return one for each of "
+                f"{', '.join(self.numbers)}"
+            )
+        for (name, (_, first)), given in zip(self.numbers.items(), rows, strict=True):
+            if not isinstance(given, np.ndarray) or given.shape != (number,):
+                shape = getattr(given, "shape", type(given).__name__)
+                raise BadAggregate(
+                    f"of_rows returned {shape} for {name!r}; return an array of {number}, one for "
+                    f"each row"
+                )
+            kept = np.array(first).dtype
+            if given.dtype == object or not np.can_cast(given.dtype, kept, "same_kind"):
+                raise BadAggregate(
+                    f"of_rows returned {given.dtype} for {name!r}, whose first value {first!r} "
+                    f"makes it {kept}; write {float(first)!r} for fractions, or convert"
+                )
 
     def _combined(self, states: pa.Array, groups: Groups, added: list[Numbers]) -> pa.Array:
         columns = [column.copy() for column in _columns(states)]

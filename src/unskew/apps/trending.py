@@ -18,7 +18,7 @@ from unskew.apps.base import App, Options, Summary, Watch
 from unskew.apps.continuing import check_same_stream
 from unskew.apps.files import file_stream
 from unskew.apps.following import OBSERVED, Enough, committed, follow
-from unskew.errors import BadParameter, NotVerified
+from unskew.errors import NotVerified
 from unskew.spark import aggregate, explain
 from unskew.workloads import Posts
 
@@ -57,6 +57,7 @@ class Trending(App):
         """Run to the end, and tell of every batch."""
         stream = _Posts(spark, options)
         check_same_stream(self.name, options)
+        # A log of updates, a folder for each batch: of a window and hashtag the last one counts.
         trends = options.out / "trends"
         balanced = aggregate(
             stream.rows(),
@@ -85,13 +86,9 @@ class Trending(App):
         begin = time.perf_counter()
         batches = follow(writer.start(), watch)
         seconds = time.perf_counter() - begin
-        if not batches:
-            raise BadParameter(
-                f"there are no new rows in {options.source}: {options.out} has all of them; add "
-                f"files, or name another folder with --out"
-            )
         final = _final(spark, trends)
         rows_in = sum(batch.rows for batch in batches)
+        rows_out = final.where(F.col("batch") >= first).count()
         verified = None
         if options.verify:
             _verify(stream.again(rows_in + first * options.rows), final)
@@ -100,7 +97,7 @@ class Trending(App):
             app=self.name,
             strategy=options.grouping,
             rows_in=rows_in,
-            rows_out=final.count(),
+            rows_out=rows_out,
             batches=batches,
             seconds=seconds,
             verified=verified,
@@ -181,7 +178,7 @@ def _aggregates() -> dict[str, Any]:
 def _final(spark: SparkSession, trends: Path) -> DataFrame:
     """Return the last state of each hashtag in each window."""
     updates = spark.read.parquet(f"file:{trends}")
-    latest = F.max_by(F.struct("posts", "rise", "reach"), "batch").alias("latest")
+    latest = F.max_by(F.struct("posts", "rise", "reach", "batch"), "batch").alias("latest")
     return updates.groupBy("window", "hashtag").agg(latest).select("window", "hashtag", "latest.*")
 
 

@@ -81,6 +81,14 @@ class Plan:
         object.__setattr__(self, "assignment", table)
         object.__setattr__(self, "hot", MappingProxyType(hot))
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether another plan says the same of every shard and hot key."""
+        return isinstance(other, Plan) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        """Return a hash that equal plans share."""
+        return hash((self.assignment.tobytes(), self.instances, self.epoch))
+
     @classmethod
     def even(cls, shards: int, instances: int) -> Plan:
         """Return the plan that deals the shards to the instances in turn."""

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from unskew.cli.errors import one_line, printable
 from unskew.cli.output import check_target, show, write_stdout, write_whole
-from unskew.errors import BadParameter, MissingSpark
+from unskew.errors import BadParameter, MissingInput, MissingSpark
 
 if TYPE_CHECKING:
     from unskew.apps import Batch, Options, Summary
@@ -44,6 +44,14 @@ How to read the table:
               would be under Spark's own hash of the key
   replication instances that a key of a window has on average
   hot keys    the largest, each with its number of instances
+
+\b
+What --out holds:
+  trends/batch=N   Parquet, updates: of a window and key the last batch counts.
+                   Windows are of 20 seconds; hashtag is the key of your files,
+                   reach the quantiles of your value
+  report.html      the last run as charts
+  checkpoint       where the next run goes on
 """,
 )
 @click.argument("name", metavar="[APP]", default="trending")
@@ -79,7 +87,7 @@ How to read the table:
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for results, checkpoint and report.html; a second run goes on where it stopped.",
+    help="Folder for results, see below; a second run goes on where it stopped.",
 )
 @click.option(
     "--json",
@@ -124,6 +132,7 @@ def run_command(
         return
     chosen = app(name)
     make_grouping(grouping, instances)
+    _check_source(source, key, time, value)
     quiet = json_path is not None and str(json_path) == "-"
     if json_path is not None and not quiet:
         check_target(json_path)
@@ -133,7 +142,7 @@ def run_command(
         )
         with spark_session(master, Path(scratch)) as spark, _live(options, stderr=quiet) as watch:
             summary = chosen.run(spark, options, watch)
-        if out is not None:
+        if out is not None and summary.batches:
             write_whole(out / "report.html", run_report(summary).encode())
     text = json.dumps(summary.as_dict(), indent=1) + "\n"
     if quiet:
@@ -143,7 +152,24 @@ def run_command(
         write_whole(json_path, text.encode())
     show(*_told(summary))
     if out is not None:
-        show(f"Report: {out / 'report.html'}")
+        show(f"Results: {out / 'trends'}", f"Report: {out / 'report.html'}")
+
+
+def _check_source(source: str, *columns: str | None) -> None:
+    """Refuse what can be seen to be wrong before Spark has started, which takes seconds."""
+    from unskew.apps.files import folder_of
+
+    if source == "rate":
+        if any(columns):
+            raise BadParameter(
+                "--key, --time and --value are of files; name those with --source files:DIR"
+            )
+        return
+    folder = folder_of(source)
+    if not folder.is_dir():
+        raise MissingInput(f"there is no folder {folder}; name one with the files of the stream")
+    if columns[0] is None:
+        raise BadParameter("name the key column of the files with --key")
 
 
 @contextmanager
@@ -205,15 +231,23 @@ def _table(batches: list[Batch], grouping: str) -> Table:
     return table
 
 
+def _batches(summary: Summary) -> str:
+    number = len(summary.batches)
+    return f"{number} batch{'es' if number != 1 else ''}"
+
+
 def _told(summary: Summary) -> Iterator[Table | str]:
     """Yield the summary: the batches, what it did, what came out."""
+    if not summary.batches:
+        yield "There is nothing new: --out has all that the source has."
+        return
     yield _table(list(summary.batches), summary.strategy)
     yield from map(printable, summary.notes)
     yield (
-        f"{summary.rows_in:,} rows in {len(summary.batches)} batches and {summary.seconds:.1f} s; "
+        f"{summary.rows_in:,} rows in {_batches(summary)} and {summary.seconds:.1f} s; "
         f"imbalance {summary.imbalance:.3f}, under Spark's hash {summary.hash_imbalance:.2f}: the "
         f"busiest instance has {(1 + summary.hash_imbalance) / (1 + summary.imbalance):.1f} times "
         f"less to do."
     )
     if summary.verified:
-        yield f"Verified: {summary.rows_out:,} rows are those that plain Spark computes."
+        yield "Verified: all results, of earlier runs too, are those that plain Spark computes."

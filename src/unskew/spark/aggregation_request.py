@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from unskew.aggregates import Aggregate, Applied
 from unskew.aggregates.checked import Checked
 from unskew.aggregates.partial import Use
 from unskew.errors import BadParameter
-from unskew.spark.columns import check_known, key_columns
+from unskew.spark.columns import check_known, check_names, key_columns
 
 _WINDOW, _SESSION, _WATERMARK = "spark.timeWindow", "spark.sessionWindow", "spark.watermarkDelayMs"
 
@@ -76,6 +76,8 @@ def resolved(
     """Return what is asked, or raise an error that names what does not fit."""
     given: list[Any] = [keys] if isinstance(keys, str | Column) else list(keys)
     if window is not None:
+        if not isinstance(window, Column):
+            raise BadParameter(_WINDOW_IS.format(repr(window)))
         given = [window, *given]
     columns = key_columns(df, tuple(given))
     key_fields = list(df.select(*columns).schema)
@@ -84,7 +86,8 @@ def resolved(
         _check_window(window, key_fields[0])
     native, applied = _parted(aggregates, [field.name for field in key_fields])
     values, places = _values(applied)
-    fields = _value_fields(df, values)
+    names = [each for one in applied.values() for each in one.columns if isinstance(each, str)]
+    fields = _value_fields(df, values, names)
     value_types = [_arrow_of(field, "the column") for field in fields]
     if applied:
         for field in key_fields:
@@ -164,14 +167,20 @@ def _values(applied: Mapping[str, Applied]) -> tuple[list[Column], dict[str, tup
     return columns, places
 
 
-def _value_fields(df: DataFrame, columns: Sequence[Column]) -> list[StructField]:
+def _value_fields(
+    df: DataFrame, columns: Sequence[Column], names: Iterable[str]
+) -> list[StructField]:
     if not columns:
         return []
+    check_names(df, names)
     try:
         return list(df.select(*columns).schema)
     except AnalysisException as error:
         check_known(error, df)
         raise
+
+
+_WINDOW_IS = 'window must be a window of time such as F.window("time", "10 minutes"), not {}'
 
 
 def _check_sessions(keys: Sequence[StructField]) -> None:
@@ -184,9 +193,7 @@ def _check_sessions(keys: Sequence[StructField]) -> None:
 
 def _check_window(window: Column, field: StructField) -> None:
     if _WINDOW not in field.metadata:
-        raise BadParameter(
-            f'window must be a window of time such as F.window("time", "10 minutes"), not {window}'
-        )
+        raise BadParameter(_WINDOW_IS.format(window))
 
 
 def _arrow_of(field: StructField, what: str) -> pa.DataType:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -115,7 +117,19 @@ def _is_plain(kind: DataType) -> bool:
     return not isinstance(kind, ArrayType | StructType | MapType | VariantType)
 
 
+def check_names(df: DataFrame, names: Iterable[str]) -> None:
+    """Refuse plain names that no column has, before Spark does, which logs pages of it."""
+    there = {name.lower() for name in df.columns}
+    for name in names:
+        if name.isidentifier() and name.lower() not in there:
+            raise UnknownColumn(
+                f"there is no column {name!r}; there are {', '.join(map(repr, df.columns))}"
+            )
+
+
 def _check_key(df: DataFrame, key: str | Column) -> None:
+    if isinstance(key, str):
+        check_names(df, [key])
     try:
         kind = df.select(key).schema.fields
     except AnalysisException as error:
@@ -136,7 +150,7 @@ def check_known(error: AnalysisException, df: DataFrame, name: str | None = None
     """Raise `UnknownColumn` if that is what Spark complains of."""
     condition = error.getCondition() or ""
     if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
-        unknown = name or (error.getMessageParameters() or {}).get("objectName", "of this name")
+        unknown = (error.getMessageParameters() or {}).get("objectName") or name or "of this name"
         raise UnknownColumn(
             f"there is no column {unknown}; there are {', '.join(map(repr, df.columns))}"
         ) from error

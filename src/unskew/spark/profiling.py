@@ -109,6 +109,10 @@ class Profile:
             "plan": self.plan.to_json(),
         }
         target = Path(path)
+        if not target.parent.is_dir():
+            raise BadParameter(
+                f"cannot write {target}: there is no folder {target.parent}; make it"
+            )
         with NamedTemporaryFile(
             "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
         ) as file:
