@@ -228,7 +228,7 @@ ONE: Any = {"q": quantiles(0.5).of("v")}
     [
         pytest.param("z", ONE, {}, UnknownColumn, "no column 'z'", id="unknown key"),
         pytest.param(
-            "k", {"q": quantiles(0.5).of("z")}, {}, UnknownColumn, "column `z`", id="unknown value"
+            "k", {"q": quantiles(0.5).of("z")}, {}, UnknownColumn, "column 'z'", id="unknown value"
         ),
         pytest.param([], ONE, {}, BadParameter, "at least one key", id="no keys"),
         pytest.param("m", ONE, {}, UnhashableKey, "a map", id="map as key"),
@@ -246,7 +246,7 @@ ONE: Any = {"q": quantiles(0.5).of("v")}
         pytest.param(
             "k", {"q": NO_COLUMN.of("t")}, {}, BadParameter, "numbers, not timestamp", id="type"
         ),
-        pytest.param("k", ONE, {"window": F.col}, BadParameter, "key is a", id="no Column"),
+        pytest.param("k", ONE, {"window": F.col}, BadParameter, "window must be a window of time", id="no Column"),
         pytest.param("k", ONE, {"window": "t"}, BadParameter, "must be a window of time", id="str"),
         pytest.param("k", ONE, {"window": "session"}, BadParameter, "session", id="session"),
         pytest.param("k", ONE, {"instances": 0}, BadParameter, "instances must", id="instances"),
