@@ -246,7 +246,14 @@ ONE: Any = {"q": quantiles(0.5).of("v")}
         pytest.param(
             "k", {"q": NO_COLUMN.of("t")}, {}, BadParameter, "numbers, not timestamp", id="type"
         ),
-        pytest.param("k", ONE, {"window": F.col}, BadParameter, "window must be a window of time", id="no Column"),
+        pytest.param(
+            "k",
+            ONE,
+            {"window": F.col},
+            BadParameter,
+            "window must be a window of time",
+            id="no Column",
+        ),
         pytest.param("k", ONE, {"window": "t"}, BadParameter, "must be a window of time", id="str"),
         pytest.param("k", ONE, {"window": "session"}, BadParameter, "session", id="session"),
         pytest.param("k", ONE, {"instances": 0}, BadParameter, "instances must", id="instances"),
