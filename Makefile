@@ -9,6 +9,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# How often `make drill` kills a pipeline at random moments.
+ROUNDS ?= 5
 CODE := $(wildcard src tests benchmarks docs conftest.py)
 
 help: ## Show this help
@@ -25,8 +27,8 @@ demo: $(READY) ## Run a job on Spark whose hot keys change, balanced and checked
 test: $(READY) ## Run the tests and the examples in the docstrings
 	@$(BIN)/pytest -q
 
-drill: $(READY) ## Kill executors in the middle of jobs, and see that no row is lost (minutes)
-	@$(BIN)/pytest -q -m drill
+drill: $(READY) ## Kill jobs and executors, and see that no row is lost (minutes; ROUNDS=100 for more)
+	@ROUNDS=$(ROUNDS) $(BIN)/pytest -q -m drill
 
 lint: $(READY) ## Check style, types and the layers
 	@$(BIN)/ruff check $(CODE)

@@ -73,3 +73,27 @@ class NotVerified(UnskewError, AssertionError):
 
 class FailedRun(UnskewError, RuntimeError):
     """Spark stopped the job of an app."""
+
+
+class UnsupportedFolder(UnskewError, OSError):
+    """A folder cannot hold state: it is read-only, or cannot refuse a second file of a name."""
+
+
+class DamagedCheckpoint(UnskewError, ValueError):
+    """A file of a checkpoint is missing, cut or altered."""
+
+
+class NewerCheckpoint(UnskewError, ValueError):
+    """A checkpoint was written by a newer version of unskew."""
+
+
+class WrongCheckpoint(UnskewError, ValueError):
+    """A checkpoint is of a pipeline with other stages, or of none."""
+
+
+class CheckpointTaken(UnskewError, RuntimeError):
+    """Another driver writes to the same checkpoint."""
+
+
+class BadOperator(UnskewError, TypeError):
+    """An operator raised an error, or returned something else than promised."""

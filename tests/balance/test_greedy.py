@@ -28,6 +28,8 @@ def report(*busy: float, instances: int) -> Report:
         # One shard that is almost all: nothing that moves would help.
         ((9.9, 0.02, 0.05), [0, 0, 1], [0, 0, 1]),
         ((0.0, 0.0), [0, 0], [0, 0]),
+        # The mean is rounded to nothing, and what moved would come back for ever.
+        ((5e-324, 0.0), [0, 0], [0, 0]),
     ],
 )
 def test_it_moves_what_brings_two_instances_nearest(

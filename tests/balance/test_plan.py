@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +33,18 @@ def test_json_brings_a_plan_back(plan: Plan) -> None:
         plan.epoch,
         dict(plan.hot),
     )
+
+
+@given(plans())
+def test_arrow_brings_a_plan_back(plan: Plan) -> None:
+    back = Plan.from_arrow(plan.to_arrow())
+    assert back == plan
+    assert back != Plan(plan.assignment, plan.instances + 1, plan.epoch, plan.hot)
+
+
+def test_another_table_is_no_plan() -> None:
+    with pytest.raises(BadPlan, match=r"no plan as Plan\.to_arrow makes it"):
+        Plan.from_arrow(pa.table({"shard": [1]}))
 
 
 @given(plans(), st.lists(st.tuples(HASHES, st.integers(0, 2**62)), max_size=30))

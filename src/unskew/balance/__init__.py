@@ -1,8 +1,31 @@
 """Balancers: from a plan and a report, the next plan."""
 
+from typing import Any
+
 from unskew.balance.base import Balancer
 from unskew.balance.greedy import Greedy
 from unskew.balance.plan import Plan
 from unskew.balance.report import Report
+from unskew.balance.static import Static
+from unskew.errors import BadParameter
 
-__all__ = ["Balancer", "Greedy", "Plan", "Report"]
+BALANCERS: dict[str, type[Balancer]] = {each.name: each for each in (Static, Greedy)}
+"""By name."""
+
+
+def balancer(name: str | Balancer, **parameters: Any) -> Balancer:
+    """Return a balancer by its name; one that is made already is returned as it is.
+
+    Examples
+    --------
+    >>> balancer("greedy", threshold=0.2).name
+    'greedy'
+    """
+    if isinstance(name, Balancer):
+        return name
+    if name not in BALANCERS:
+        raise BadParameter(f"there is no balancer {name!r}; choose one of {', '.join(BALANCERS)}")
+    return BALANCERS[name](**parameters)
+
+
+__all__ = ["BALANCERS", "Balancer", "Greedy", "Plan", "Report", "Static", "balancer"]

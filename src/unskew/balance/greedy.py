@@ -9,6 +9,7 @@ import numpy as np
 from unskew.balance.base import Balancer
 from unskew.balance.plan import Plan
 from unskew.balance.report import Report
+from unskew.balance.splitting import split_hot_keys
 from unskew.parameters import number
 
 
@@ -16,8 +17,10 @@ class Greedy(Balancer):
     """Move shards from the most to the least loaded instance until the imbalance is small.
 
     The load of a shard is the service that its tuples asked for. Each step moves the shard that
-    brings the two nearest to each other, and only if the larger load of the two falls by at least a
-    tenth of what is tolerated, so the loop ends and no state moves for next to nothing.
+    brings the two nearest to each other, and only if the larger load of the two falls by more than
+    a tenth of what is tolerated, so the loop ends and no state moves for next to nothing. A single
+    key that is more than an instance should have cannot be helped by that: it is split first, where
+    the operator can be.
 
     Parameters
     ----------
@@ -40,18 +43,18 @@ class Greedy(Balancer):
     def next_plan(self, plan: Plan, report: Report) -> Plan:
         """Return the plan to use next, `plan` itself if nothing should move."""
         table = plan.assignment.copy()
-        loads = np.bincount(table, weights=report.busy, minlength=plan.instances)
-        changes: dict[int, int] = {}
+        hot, busy, loads = split_hot_keys(plan, report)
         while loads.max() > (1 + self.threshold) * loads.mean():
             giver, taker = int(loads.argmax()), int(loads.argmin())
             gap = loads[giver] - loads[taker]
             shards = np.flatnonzero(table == giver)
-            gains = np.minimum(report.busy[shards], gap - report.busy[shards])
-            if gains.max() < 0.1 * self.threshold * loads.mean():
+            gains = np.minimum(busy[shards], gap - busy[shards])
+            if not shards.size or gains.max() <= 0.1 * self.threshold * loads.mean():
                 break
             shard = int(shards[gains.argmax()])
-            loads[giver] -= report.busy[shard]
-            loads[taker] += report.busy[shard]
+            loads[giver] -= busy[shard]
+            loads[taker] += busy[shard]
             table[shard] = taker
-            changes[shard] = taker
-        return plan.move(changes) if changes else plan
+        if hot == dict(plan.hot) and np.array_equal(table, plan.assignment):
+            return plan
+        return Plan(table, plan.instances, plan.epoch + 1, hot)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import BadParameter, BadPlan
@@ -102,6 +103,39 @@ class Plan:
     def shard_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the shard of each key hash."""
         return key_hashes("shard_of", keys).view(np.int64) % self.shards
+
+    def state_shards(self, instance: int, present: Iterable[int] = ()) -> list[int]:
+        """Return the shards whose state an instance keeps: its own, and that of its hot keys.
+
+        A hot key is not with its shard: each instance keeps its part of all hot keys in a shard of
+        its own, which has the number of the instance after those of all others and never moves.
+        Those that instances have left which are no more are dealt to the others.
+
+        Parameters
+        ----------
+        instance : int
+            Which one.
+        present : iterable of int
+            Shards that have state, among them perhaps some that were left.
+
+        Examples
+        --------
+        >>> Plan.even(shards=4, instances=2).state_shards(1, present=[3, 7])
+        [1, 3, 5, 7]
+        """
+        own = set(np.flatnonzero(self.assignment == instance).tolist())
+        own.add(self.shards + instance)
+        left = (shard for shard in present if shard >= self.shards + self.instances)
+        own.update(s for s in left if (s - self.shards) % self.instances == instance)
+        return sorted(own)
+
+    def shard_at(self, instance: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the shard that an instance keeps the state of each key in; see `state_shards`."""
+        chosen = self.shard_of(keys)
+        if self.hot:
+            hashes = np.array(sorted(self.hot), dtype=np.uint64)
+            chosen[np.isin(keys, hashes)] = self.shards + instance
+        return chosen
 
     def route(self, keys: NDArray[np.uint64], turns: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the instance of each tuple.
@@ -204,3 +238,42 @@ class Plan:
                 f"this is no plan as Plan.to_json writes it ({type(error).__name__}: {error}); "
                 f"make a new one"
             ) from error
+
+    def to_arrow(self) -> pa.Table:
+        """Return the plan as a table: a row for each shard, then one for each turn of a hot key.
+
+        Examples
+        --------
+        >>> Plan(np.array([1, 0]), 2, hot={7: (0, 1)}).to_arrow().to_pydict()["instance"]
+        [1, 0, 0, 1]
+        """
+        turns = [(key, copy) for key, copies in self.hot.items() for copy in copies]
+        shards: list[int | None] = [*range(self.shards), *[None] * len(turns)]
+        keys: list[int | None] = [*[None] * self.shards, *(key for key, _ in turns)]
+        instances = [*self.assignment.tolist(), *(copy for _, copy in turns)]
+        columns = {
+            "shard": pa.array(shards, pa.int32()),
+            "key": pa.array(keys, pa.uint64()),
+            "instance": pa.array(instances, pa.int32()),
+        }
+        about = {"format": FORMAT, "instances": self.instances, "epoch": self.epoch}
+        return pa.table(columns).replace_schema_metadata({"unskew.plan": json.dumps(about)})
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> Plan:
+        """Return the plan that `to_arrow` made, or raise `BadPlan` as `from_json` does."""
+        about = (table.schema.metadata or {}).get(b"unskew.plan")
+        if about is None:
+            raise BadPlan("this table is no plan as Plan.to_arrow makes it; make a new one")
+        hot: dict[str, list[int]] = {}
+        shards = table.column("shard").to_pylist()
+        rows = zip(
+            shards, *(table.column(name).to_pylist() for name in ("key", "instance")), strict=True
+        )
+        assignment = []
+        for shard, key, instance in rows:
+            if shard is None:
+                hot.setdefault(str(key), []).append(instance)
+            else:
+                assignment.append(instance)
+        return cls.from_json({**json.loads(about), "assignment": assignment, "hot": hot})

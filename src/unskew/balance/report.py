@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,11 @@ class Report:
         Part of the interval that each instance was busy.
     queues : array of int64
         Tuples that wait at each instance at the end of the interval.
+    hot : mapping of int to float, default none
+        Seconds of service of the keys that asked for most, by the hash of the key; they are in
+        `busy`, too, unless the plan has the key among its hot ones.
+    can_split : bool, default False
+        Whether a key may be on several instances at once.
     """
 
     seconds: float
@@ -34,3 +40,5 @@ class Report:
     state_bytes: NDArray[np.float64]
     utilisation: NDArray[np.float64]
     queues: NDArray[np.int64]
+    hot: Mapping[int, float] = field(default_factory=dict)
+    can_split: bool = False

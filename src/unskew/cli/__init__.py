@@ -10,6 +10,7 @@ from unskew.cli.errors import Commands
 from unskew.cli.groupings import groupings_command
 from unskew.cli.reproduce import reproduce_command
 from unskew.cli.run import run_command
+from unskew.cli.state import state_command
 
 
 @click.group(
@@ -22,6 +23,7 @@ Examples:
   unskew compare --input rides.parquet --key city
   unskew compare --help                          more of them
   unskew groupings                               what there is, and whose idea it was
+  unskew state checkpoint                        what a pipeline keeps, and for which keys
 """,
 )
 @click.version_option(__version__, prog_name="unskew")
@@ -37,3 +39,4 @@ main.add_command(compare_command)
 main.add_command(groupings_command)
 main.add_command(reproduce_command)
 main.add_command(run_command)
+main.add_command(state_command)

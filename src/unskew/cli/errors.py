@@ -26,7 +26,9 @@ OPTIONS = {
     "messages": "--messages",
     "period": "--drift",
     "seed": "--seed",
+    "shards": "--reshard",
     "sources": "--sources",
+    "stage": "--stage",
 }
 """What the parameters that errors name are called on the command line."""
 

@@ -32,15 +32,21 @@ def check_target(path: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that nobody ever sees half of it."""
+    with written_whole(path) as part, part.open("wb") as file:
+        file.write(content)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield where to write a file that takes its place at the end, and only if all went well."""
     with _named(str(path)):
         if _is_special(path):
-            path.write_bytes(content)
+            yield path
             return
         target = path.resolve()
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            with part.open("xb") as file:
-                file.write(content)
+            yield part
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

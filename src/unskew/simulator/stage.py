@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from unskew.balance import Balancer, Plan, Report
 from unskew.errors import BadParameter
-from unskew.grouping.base import Grouping, grouping
 from unskew.parameters import number, whole_number
+from unskew.simulator.meter import Meter
 from unskew.simulator.nodes import Network, Nodes
 from unskew.simulator.queues import serve
+from unskew.simulator.routing import ByGrouping, ByPlan, Marks, Router
 from unskew.simulator.series import Series
 from unskew.simulator.service import Service
 from unskew.tally import KeyIndex, KeyTally
@@ -45,6 +46,9 @@ class Tuples(NamedTuple):
 _NO_SERVICES: NDArray[np.float64] = np.empty((3, 0))
 """Instance, start and end of each service."""
 
+HOTTEST = 16
+"""Keys of most service that a report tells of, for each instance."""
+
 NO_TUPLES = Tuples(
     np.empty(0), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64), np.empty(0)
 )
@@ -71,13 +75,20 @@ class Stage:
     network : Network, default free
         What the hop to this stage costs.
     shards : int, optional
-        Route to this many shards, which a plan maps to instances; needed for a balancer.
+        Route to this many shards, which a plan maps to instances; needed for a balancer. With
+        grouping "key" the plan alone routes, as in a pipeline on Spark: the shard of a key follows
+        from its hash, whatever the seed.
     balancer : Balancer, optional
         Suggests a new plan at every control interval.
+    can_split : bool, default False
+        Whether a key may be on several instances at once, if the balancer says so; needs shards
+        and grouping "key".
     row_bytes : float, default 0
-        State that a shard gains with each tuple.
+        State that a shard, or a hot key, gains with each tuple.
     move_seconds_per_byte : float, default 0
-        How long both instances of a move stand still for each byte of state.
+        How long both instances of a move stand still for each byte of state. A key that becomes
+        hot leaves its state where it is, and one that is not hot any more brings home what its
+        instances have gained.
     """
 
     name: str
@@ -89,6 +100,7 @@ class Stage:
     network: Network = field(default_factory=Network)
     shards: int | None = None
     balancer: Balancer | None = None
+    can_split: bool = False
     row_bytes: float = 0.0
     move_seconds_per_byte: float = 0.0
 
@@ -103,6 +115,16 @@ class Stage:
             raise BadParameter(
                 f"stage {self.name!r} has a balancer, which moves shards; say how many with shards="
             )
+        if self.can_split and not self.is_planned:
+            raise BadParameter(
+                f"stage {self.name!r} has can_split, and only a plan splits keys; give it shards= "
+                f'and grouping="key", not {self.grouping!r}'
+            )
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the plan alone says where a key is."""
+        return self.shards is not None and self.grouping == "key"
 
 
 class Running:
@@ -120,12 +142,9 @@ class Running:
     ) -> None:
         self.stage = stage
         self.place = place
-        targets = stage.instances if stage.shards is None else stage.shards
-        self.routers: list[Grouping] = [
-            grouping(stage.grouping, targets, seed=seed, source=source, **stage.parameters)
-            for source in range(source_nodes.size)
-        ]
-        self.plan = Plan.even(targets, stage.instances)
+        shards = stage.instances if stage.shards is None else stage.shards
+        self.plan = Plan.even(shards, stage.instances)
+        self._router = _router(stage, shards, source_nodes.size, seed)
         self.nodes = stage.nodes.of(stage.instances)
         self.series = Series(stage.instances, width)
         self.moves = 0
@@ -137,10 +156,10 @@ class Running:
         self._free = np.zeros(stage.instances)
         self._started = 0
         self._waiting = NO_TUPLES
-        self._waiting_shards = np.empty(0, dtype=np.int32)
-        self._rows = np.zeros(targets, dtype=np.int64)
-        self._busy = np.zeros(targets)
-        self._state_bytes = np.zeros(targets)
+        self._waiting_marks: Marks = np.empty(0, dtype=np.int32)
+        self._meter = Meter(shards, by_key=stage.is_planned)
+        self._state_bytes = np.zeros(shards)
+        self._hot_bytes: dict[int, float] = {}
         self._since = 0.0
         self._services = _NO_SERVICES
 
@@ -149,9 +168,9 @@ class Running:
 
         Returns the served ones with the time they leave and, as source, the instance they leave.
         """
-        shards = self._route(tuples)
-        ready, shards = self._travel(tuples, shards, watermark)
-        targets = self.plan.assignment[shards]
+        marks = self._router.send(self.plan, tuples.keys, tuples.sources)
+        ready, marks = self._travel(tuples, marks, watermark)
+        targets = self._router.instances(self.plan, ready.keys, marks)
         work = self.stage.service.work(ready.keys, self._started, self.place)
         self._started += ready.times.size
         left, busy = np.empty_like(ready.times), np.empty_like(ready.times)
@@ -168,8 +187,8 @@ class Running:
         )
         self.series.add(ready.times, left, busy, targets)
         if self.stage.balancer is not None:
-            self._rows += np.bincount(shards, minlength=self._rows.size)
-            self._busy += np.bincount(shards, weights=busy, minlength=self._busy.size)
+            shards = self._router.shards(self.plan, ready.keys, marks)
+            self._meter.add(ready.keys, shards, busy)
             self._services = np.hstack((self._services, np.stack((targets, left - busy, left))))
         if self.tally is not None:
             self.tally.add(self._index.ids(ready.keys), targets)
@@ -181,25 +200,43 @@ class Running:
         if self.stage.balancer is None or seconds <= 0:
             return
         utilisation, queues = self._state_at(now)
-        self._state_bytes += self._rows * self.stage.row_bytes
+        meter, hot = self._meter, self.plan.hot
+        self._state_bytes += meter.rows * self.stage.row_bytes
+        for key, rows in meter.rows_of(hot).items():
+            self._hot_bytes[key] = self._hot_bytes.get(key, 0.0) + rows * self.stage.row_bytes
         report = Report(
             seconds=seconds,
-            rows=self._rows,
-            busy=self._busy,
+            rows=meter.rows,
+            busy=meter.busy,
             state_bytes=self._state_bytes.copy(),
             utilisation=utilisation,
             queues=queues,
+            hot=meter.hottest(HOTTEST * self.stage.instances, also=hot),
+            can_split=self.stage.can_split,
         )
         plan = self.stage.balancer.next_plan(self.plan, report)
+        self._move_state(plan, now)
+        self.plan = plan
+        self._meter = Meter(plan.shards, by_key=self.stage.is_planned)
+        self._since = now
+
+    def _move_state(self, plan: Plan, now: float) -> None:
+        """Let instances stand still while state goes where the next plan wants it."""
         for shard, giver, taker in plan.moves(self.plan):
             self.moves += 1
-            pause = report.state_bytes[shard] * self.stage.move_seconds_per_byte
+            self._pause(now, giver, taker, float(self._state_bytes[shard]))
+        for key in sorted(self.plan.hot.keys() - plan.hot.keys()):
+            size, copies = self._hot_bytes.pop(key), self.plan.hot[key]
+            home = plan.shard_of(np.array([key], dtype=np.uint64))
+            self._state_bytes[home] += size
+            for copy in copies:
+                self._pause(now, copy, int(plan.assignment[home[0]]), size / len(copies))
+
+    def _pause(self, now: float, giver: int, taker: int, size: float) -> None:
+        if giver != taker:
             for instance in (giver, taker):
-                self._free[instance] = max(self._free[instance], now) + pause
-        self.plan = plan
-        self._rows = np.zeros_like(self._rows)
-        self._busy = np.zeros_like(self._busy)
-        self._since = now
+                begin = max(float(self._free[instance]), now)
+                self._free[instance] = begin + size * self.stage.move_seconds_per_byte
 
     def _state_at(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return how busy each instance was since the last time, and the tuples it has now."""
@@ -212,33 +249,27 @@ class Running:
         queues = np.bincount(instances[waits], minlength=self.stage.instances)
         return busy / (now - self._since), queues
 
-    def _route(self, tuples: Tuples) -> NDArray[np.int32]:
-        """Return the shard of each tuple, each source seeing its own in order."""
-        if len(self.routers) == 1:
-            return self.routers[0].route(tuples.keys)
-        order = np.argsort(tuples.sources, kind="stable")
-        bounds = np.searchsorted(tuples.sources[order], np.arange(len(self.routers) + 1))
-        shards = np.empty(tuples.keys.size, dtype=np.int32)
-        for source, router in enumerate(self.routers):
-            own = order[bounds[source] : bounds[source + 1]]
-            shards[own] = router.route(tuples.keys[own])
-        return shards
-
-    def _travel(
-        self, tuples: Tuples, shards: NDArray[np.int32], watermark: float
-    ) -> tuple[Tuples, NDArray[np.int32]]:
+    def _travel(self, tuples: Tuples, marks: Marks, watermark: float) -> tuple[Tuples, Marks]:
         """Let the hop take its time; return those that have come, in the order in which they do."""
         network = self.stage.network
-        stays = self._source_nodes[tuples.sources] == self.nodes[self.plan.assignment[shards]]
+        targets = self._router.instances(self.plan, tuples.keys, marks)
+        stays = self._source_nodes[tuples.sources] == self.nodes[targets]
         self.local += int(np.count_nonzero(stays))
         self.hops += stays.size
         if network.remote == network.local:
             # Nobody overtakes, so nothing has to wait to be put in order.
-            return tuples._replace(times=tuples.times + network.local), shards
+            return tuples._replace(times=tuples.times + network.local), marks
         delay = np.where(stays, network.local, network.remote)
         moving = self._waiting.join(tuples._replace(times=tuples.times + delay))
-        where = np.concatenate((self._waiting_shards, shards))
+        noted = np.concatenate((self._waiting_marks, marks))
         order = np.argsort(moving.times, kind="stable")
         cut = int(np.searchsorted(moving.times[order], watermark + network.local))
-        self._waiting, self._waiting_shards = moving.pick(order[cut:]), where[order[cut:]]
-        return moving.pick(order[:cut]), where[order[:cut]]
+        self._waiting, self._waiting_marks = moving.pick(order[cut:]), noted[order[cut:]]
+        return moving.pick(order[:cut]), noted[order[:cut]]
+
+
+def _router(stage: Stage, shards: int, sources: int, seed: int) -> Router:
+    # Parameters, of which key grouping has none, are refused by the grouping.
+    if stage.is_planned and not stage.parameters:
+        return ByPlan(sources)
+    return ByGrouping(stage.grouping, stage.parameters, shards=shards, sources=sources, seed=seed)

@@ -1,24 +1,37 @@
-"""unskew on Spark: DataFrame in, balanced DataFrame out."""
+"""unskew on Spark: balanced DataFrames, and pipelines whose state can move."""
 
 from unskew.spark.versions import check_pyspark
 
 check_pyspark()
 
 from unskew.spark.aggregating import aggregate  # noqa: E402
+from unskew.spark.cycle import BatchReport, Settings  # noqa: E402
 from unskew.spark.explaining import Explanation, Note, explain  # noqa: E402
 from unskew.spark.observing import Balance, HotRows  # noqa: E402
+from unskew.spark.pipeline import Pipeline  # noqa: E402
+from unskew.spark.pipeline_query import PipelineQuery  # noqa: E402
 from unskew.spark.profiling import HotKey, Profile, profile  # noqa: E402
+from unskew.spark.reading import read_state  # noqa: E402
 from unskew.spark.routing import repartition  # noqa: E402
+from unskew.spark.sinks import MemorySink, Output, Sink  # noqa: E402
 
 __all__ = [
     "Balance",
+    "BatchReport",
     "Explanation",
     "HotKey",
     "HotRows",
+    "MemorySink",
     "Note",
+    "Output",
+    "Pipeline",
+    "PipelineQuery",
     "Profile",
+    "Settings",
+    "Sink",
     "aggregate",
     "explain",
     "profile",
+    "read_state",
     "repartition",
 ]

@@ -119,15 +119,15 @@ def repartition(
             raise BadParameter(f"a plan takes the place of the grouping; leave {given} away")
         table = _plan_for(plan, instances, names, key_types(df, keys))
         varied = set(plan.varied) if isinstance(plan, Profile) else set()
-        way = _by_plan(
+        way = by_plan(
             df, table, hashed, order, seed, is_varied=bool(varied) and varied <= {*df.columns}
         )
     note = Note(title, {"routing": way.routing, "order": way.order, "why": order.reason})
-    return _send(df, instances, way, instance_column, note)
+    return send(df, instances, way, instance_column, note)
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """How rows find their instance.
 
     Attributes
@@ -146,7 +146,7 @@ class _Way:
     is_pure: bool = False
 
 
-def _online(df: DataFrame, router: worker.Router, hashed: Column, order: Order, text: str) -> _Way:
+def _online(df: DataFrame, router: worker.Router, hashed: Column, order: Order, text: str) -> Way:
     """Return the way through Python workers."""
 
     # Small functions, as PySpark reads their annotations; what they call travels by reference.
@@ -162,29 +162,29 @@ def _online(df: DataFrame, router: worker.Router, hashed: Column, order: Order, 
     # Not deterministic: the optimizer must neither repeat nor move them.
     if order.same:
         routed = udf(in_row_order, "int").asNondeterministic()(hashed)
-        return _Way(routed, routing, "as the rows come")
+        return Way(routed, routing, "as the rows come")
     routed = udf(in_content_order, "int").asNondeterministic()(hashed, row_hash(df))
-    return _Way(
+    return Way(
         routed, routing, "by content: each partition is read whole and ordered by row hashes"
     )
 
 
-def _by_plan(
+def by_plan(
     df: DataFrame, plan: Plan, hashed: Column, order: Order, seed: int, *, is_varied: bool
-) -> _Way:
+) -> Way:
     """Return the way that a plan describes, native wherever rows can be told apart natively."""
     text = f"plan of epoch {plan.epoch} with {len(plan.hot)} hot keys"
     native = f"compiled: {text}, no Python"
     if not any(len(set(copies)) > 1 for copies in plan.hot.values()):
         instance = compiled.instance(plan, hashed, F.lit(0))
-        return _Way(instance, native, "none: every key has one instance", is_pure=True)
+        return Way(instance, native, "none: every key has one instance", is_pure=True)
     if order.same:
         turn = F.xxhash64(F.monotonically_increasing_id(), F.lit(seed))
-        return _Way(compiled.instance(plan, hashed, turn), native, "as the rows come")
+        return Way(compiled.instance(plan, hashed, turn), native, "as the rows come")
     if is_varied:
         turn = F.xxhash64(row_hash(df), F.lit(seed))
         instance = compiled.instance(plan, hashed, turn)
-        return _Way(
+        return Way(
             instance,
             native,
             "none: a row of a hot key goes by a hash of all it holds",
@@ -194,16 +194,24 @@ def _by_plan(
     return _online(df, worker.ByPlan(plan), hashed, order, text)
 
 
-def _send(
-    df: DataFrame, instances: int, way: _Way, instance_column: str | None, note: Note
+def send(
+    df: DataFrame,
+    instances: int,
+    way: Way,
+    instance_column: str | None = None,
+    note: Note | None = None,
 ) -> DataFrame:
-    """Return the rows, each in the partition that its way leads to."""
+    """Return the rows, each in the partition that its way leads to; those without a key in 0."""
     if way.is_pure and instance_column is None:
         # Nothing to carry through the shuffle: Spark computes the instance while it sends.
-        return df.repartitionById(instances, noted(way.instance, note))
+        return df.repartitionById(instances, _target(way.instance, note))
     name = instance_column or fresh_name(df, "unskew_instance")
-    sent = df.withColumn(name, way.instance).repartitionById(instances, noted(F.col(name), note))
+    sent = df.withColumn(name, way.instance).repartitionById(instances, _target(F.col(name), note))
     return sent if instance_column else sent.drop(name)
+
+
+def _target(instance: Column, note: Note | None) -> Column:
+    return instance if note is None else noted(instance, note)
 
 
 def _plan_for(given: Plan | Profile, instances: int, names: list[str], types: list[str]) -> Plan:

@@ -1,0 +1,82 @@
+"""Keys too large for one instance: how many they need, and which."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unskew.balance.plan import Plan
+from unskew.balance.report import Report
+
+_COOL = 0.5
+"""A key that is split becomes whole again below so many means: half of what it was split for."""
+
+
+class Split(NamedTuple):
+    """Hot keys, and the load that is left.
+
+    Attributes
+    ----------
+    hot : dict of int to tuple of int
+        Instances of each hot key.
+    busy : array of float64
+        Load of each shard, without its hot keys.
+    loads : array of float64
+        Load of each instance.
+    """
+
+    hot: dict[int, tuple[int, ...]]
+    busy: NDArray[np.float64]
+    loads: NDArray[np.float64]
+
+
+def split_hot_keys(plan: Plan, report: Report) -> Split:
+    """Return the keys to split: those with more load than an instance should have.
+
+    A key gets as many instances as its load fills, and one more, so that its part leaves room for
+    other shards. Copies are added at once, where there is least to do, and taken away only when the
+    key has cooled: until then its state is where it is. An interval without load tells nothing, so
+    all stays as it is.
+
+    Examples
+    --------
+    >>> busy = np.array([9.0, 1.0, 1.0, 1.0])
+    >>> none = np.zeros(4)
+    >>> report = Report(1.0, none, busy, none, none, none, hot={4: 8.0}, can_split=True)
+    >>> split = split_hot_keys(Plan.even(4, 4), report)
+    >>> split.hot, split.loads.round(2).tolist()
+    ({4: (0, 1, 2, 3)}, [3.0, 3.0, 3.0, 3.0])
+    """
+    busy = report.busy.astype(np.float64)
+    sizes = {key: float(report.hot.get(key, 0.0)) for key in plan.hot}
+    mean = (float(busy.sum()) + sum(sizes.values())) / plan.instances
+    if report.can_split:
+        for key in sorted(report.hot.keys() - plan.hot.keys()):
+            home = _home(plan, key)
+            size = min(float(report.hot[key]), float(busy[home]))
+            if size > mean:
+                sizes[key] = size
+                busy[home] -= size
+    for key in sorted(sizes):
+        if not report.can_split or sizes[key] < _COOL * mean:
+            busy[_home(plan, key)] += sizes.pop(key)
+    loads = np.bincount(plan.assignment, busy, plan.instances).astype(np.float64)
+    hot = {}
+    for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
+        copies = plan.hot.get(key, ())
+        wanted = min(plan.instances, ceil(sizes[key] / mean) + 1) if mean > 0 else 0
+        missing = wanted - len(set(copies))
+        if missing > 0:
+            others = [i for i in np.argsort(loads, kind="stable").tolist() if i not in copies]
+            copies = tuple(sorted({*copies, *others[:missing]}))
+        hot[key] = copies
+        # An instance that is named twice takes twice as much.
+        np.add.at(loads, list(copies), sizes[key] / len(copies))
+    return Split(hot, busy, loads)
+
+
+def _home(plan: Plan, key: int) -> int:
+    return int(plan.shard_of(np.array([key], dtype=np.uint64))[0])

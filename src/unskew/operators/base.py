@@ -1,0 +1,130 @@
+"""The contract of every operator: rows and the state of their keys in, changes and output out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from unskew.errors import BadParameter
+from unskew.state.runs import EXPIRES, HASH, empty, run_schema
+
+TIME, ROWS = "unskew_time", "unskew_rows"
+"""Event time of a row in microseconds; how many rows an entry stands for."""
+
+TOUCHED, FINAL = "unskew_touched", "unskew_final"
+"""Whether a batch changed a part of a key's state; whether its time is over."""
+
+
+class Changes(NamedTuple):
+    """What a call did.
+
+    Attributes
+    ----------
+    state : pyarrow.RecordBatch
+        Rows in the schema of the operator's runs: for every hash that was touched all that is left
+        of it, in any order.
+    output : pyarrow.RecordBatch
+        Rows that come out.
+    """
+
+    state: pa.RecordBatch
+    output: pa.RecordBatch
+
+
+class Operator(ABC):
+    """A step that keeps state for each key; the same object runs on Spark and in tests.
+
+    Rows of a key are brought to the shard that has its state. They come as Arrow columns in a fixed
+    order: the hash of the key, its event time (0 where there is none), the key columns, the values.
+    `fold` makes entries of them, as small as can be; `process` is given the entries of some shards
+    and the state of their keys. All methods are pure: the same input gives the same answer, in
+    every attempt, and nothing is kept between calls.
+
+    Attributes
+    ----------
+    keys, values, state, output : tuple of pyarrow.Field
+        Columns; `state` comes after the keys in a run, `output` is all that comes out.
+    can_split : bool
+        Whether a key may have parts of its state on several instances: then parts are entries, too,
+        see `entries_of`, and `gather` makes one output of them.
+    """
+
+    can_split: ClassVar[bool] = False
+
+    keys: tuple[pa.Field, ...]
+    values: tuple[pa.Field, ...]
+    state: tuple[pa.Field, ...]
+    output: tuple[pa.Field, ...]
+
+    @abstractmethod
+    def bind(self, keys: Sequence[pa.Field], values: Sequence[pa.Field]) -> Operator:
+        """Return the operator of rows with these columns, or raise what does not fit."""
+
+    @property
+    def runs(self) -> pa.Schema:
+        """Schema of the runs that hold its state."""
+        return run_schema([*self.keys, *self.state])
+
+    @property
+    def entries(self) -> pa.Schema:
+        """Schema of what `fold` returns; by default that of the rows, with how many each is."""
+        head = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64()), pa.field(ROWS, pa.int64())]
+        return pa.schema([*head, *self.keys, *self.values])
+
+    def fold(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return entries for rows; by default one for each.
+
+        Parameters
+        ----------
+        rows : pyarrow.RecordBatch
+            Hash and time, then the key columns, then the values.
+        """
+        ones = pa.array(np.ones(rows.num_rows, dtype=np.int64))
+        columns = [*rows.columns[:2], ones, *rows.columns[2:]]
+        return pa.RecordBatch.from_arrays(columns, schema=self.entries)
+
+    def join(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Return entries of several calls of `fold` as one; by default one after the other."""
+        return pa.concat_batches(parts) if parts else empty(self.entries)
+
+    @abstractmethod
+    def process(self, found: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
+        """Return what entries do to the state of their keys.
+
+        An operator that can be split returns first the states of the entries, one for each and in
+        their order, and so does its output, if there is any.
+
+        Parameters
+        ----------
+        found : pyarrow.RecordBatch
+            The state of all keys whose hash is among the entries, in the schema of the runs.
+        entries : pyarrow.RecordBatch
+            Joined, in the order of their hashes.
+        """
+
+    @abstractmethod
+    def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what comes out of state whose time is over; the engine removes it."""
+
+    @property
+    def parts(self) -> pa.Schema:
+        """Schema of parts: state of keys that several instances share."""
+        head = [(HASH, pa.uint64()), (EXPIRES, pa.int64()), (TOUCHED, pa.bool_())]
+        return pa.schema([*head, (FINAL, pa.bool_()), *self.runs_fields])
+
+    @property
+    def runs_fields(self) -> list[pa.Field]:
+        """Keys and state, as runs have them."""
+        return list(self.runs)[3:]
+
+    def entries_of(self, runs: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the state of a part as entries, of no rows, for another instance to take over."""
+        raise BadParameter(f"{self!r} cannot be split; its keys have one instance each")
+
+    def gather(self, parts: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what comes out of all parts of some keys."""
+        raise BadParameter(f"{self!r} cannot be split; its keys have one instance each")

@@ -1,0 +1,147 @@
+"""The entries of one task, shard by shard, on disk where they are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unskew.operators.base import Operator
+from unskew.operators.matching import select
+from unskew.state.runs import Hashes, hashes_of
+
+ShardOf = Callable[[Hashes], NDArray[np.int64]]
+
+
+class Gathering:
+    """Take rows in any order and give back entries by shard.
+
+    Holds at most `most_bytes` of entries, and then one shard's at a time: what does not fit is
+    written to a temporary file, in the order of shards, and read from there.
+
+    Parameters
+    ----------
+    operator : Operator
+        Folds rows and joins entries.
+    shard_of : callable
+        Returns the shard of each hash.
+    most_bytes : int
+        Entries to hold.
+    scratch : path, optional
+        Where temporary files go; the system's folder by default.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        shard_of: ShardOf,
+        most_bytes: int,
+        scratch: Path | None = None,
+    ) -> None:
+        self._operator = operator
+        self._shard_of = shard_of
+        self._most = most_bytes
+        self._scratch = scratch
+        self._rows: list[pa.RecordBatch] = []
+        self._row_bytes = 0
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._folder: TemporaryDirectory[str] | None = None
+        self._spills: list[tuple[Path, NDArray[np.int64]]] = []
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove what was written."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    @property
+    def spilled(self) -> int:
+        """How many times entries were written to disk."""
+        return len(self._spills)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows: hash, time, keys, values."""
+        self._rows.append(rows)
+        self._row_bytes += rows.nbytes
+        # Large calls are cheaper, as a key that comes often becomes one entry.
+        if self._row_bytes > self._most // 4:
+            self._fold()
+
+    def add_entries(self, entries: pa.RecordBatch) -> None:
+        """Take entries that are folded already."""
+        self._held.append(entries)
+        self._held_bytes += entries.nbytes
+
+    def groups(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+        """Return entries joined, and in the order of shard and hash, with the shard of each."""
+        self._fold()
+        if not self._spills:
+            joined = self._operator.join(self._held)
+            self._held = []
+            if joined.num_rows:
+                yield self._ordered(joined)
+            return
+        self._spill()
+        present = sorted({shard for _, shards in self._spills for shard in shards.tolist()})
+        files = [(pa.memory_map(str(path)), shards) for path, shards in self._spills]
+        readers = [(pa.ipc.open_file(file), shards) for file, shards in files]
+        for shard in present:
+            parts = [
+                reader.get_batch(int(place))
+                for reader, shards in readers
+                for place in np.flatnonzero(shards == shard)
+            ]
+            yield self._ordered(self._operator.join(parts))
+        for file, _ in files:
+            file.close()
+
+    def _fold(self) -> None:
+        if not self._rows:
+            return
+        rows = pa.concat_batches(self._rows) if len(self._rows) > 1 else self._rows[0]
+        self._rows, self._row_bytes = [], 0
+        entries = self._operator.fold(rows)
+        self._held.append(entries)
+        self._held_bytes += entries.nbytes
+        if self._held_bytes > self._most:
+            joined = self._operator.join(self._held)
+            self._held, self._held_bytes = [joined], joined.nbytes
+            if self._held_bytes > self._most // 2:
+                self._spill()
+
+    def _ordered(self, entries: pa.RecordBatch) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+        hashes = hashes_of(entries)
+        shards = self._shard_of(hashes)
+        order = np.lexsort((hashes, shards))
+        return shards[order], select(entries, order)
+
+    def _spill(self) -> None:
+        """Write what is held, one batch for each shard."""
+        if not self._held:
+            return
+        shards, entries = self._ordered(self._operator.join(self._held))
+        self._held, self._held_bytes = [], 0
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="unskew-spill-", dir=self._scratch)
+        path = Path(self._folder.name) / f"{len(self._spills)}.arrow"
+        present, starts = np.unique(shards, return_index=True)
+        ends = [*starts[1:].tolist(), shards.size]
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, entries.schema) as writer:
+            for start, end in zip(starts.tolist(), ends, strict=True):
+                writer.write_batch(entries.slice(start, end - start))
+        self._spills.append((path, present))

@@ -1,0 +1,273 @@
+"""The pipeline: a stream through keyed stages whose state can move, exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import StructType
+
+from unskew.aggregates import Applied, count
+from unskew.balance import Balancer
+from unskew.balance import balancer as make_balancer
+from unskew.errors import BadParameter
+from unskew.operators import PerKey
+from unskew.operators.per_key import Expired, Function
+from unskew.parameters import whole_number
+from unskew.spark import stages
+from unskew.spark.aggregation_request import arrow_type
+from unskew.spark.columns import check_data_frame
+from unskew.spark.cycle import BatchReport, Cycle, Settings
+from unskew.spark.pipeline_query import PipelineQuery
+from unskew.spark.replay import check_checksums, order_of
+from unskew.spark.sinks import sink_of
+from unskew.spark.stages import Keys, Made, Stage
+from unskew.spark.versions import check_session
+from unskew.state import Checkpoint
+
+SHARDS_PER_INSTANCE = 16
+
+
+class Pipeline:
+    """Chains of keyed steps with state, under a balancer that moves shards between instances.
+
+    A pipeline is a Structured Streaming query: sources, offsets, triggers and watermarks are
+    Spark's. Its state is not: shards of keys live in files of their own, so that any executor can
+    take any shard between two batches, with nothing in flight. Every batch counts once, in the
+    state and in the sink, whatever is killed when.
+
+    A task holds 128 MB of entries (see ``memory``), and beside them one shard's state at a time
+    where those do not fit; the rest is on disk.
+
+    Parameters
+    ----------
+    df : DataFrame
+        A stream.
+    instances : int, optional
+        Of each stage; by default as many as Spark has cores.
+    shards : int, optional
+        Of each stage; 16 an instance by default. Cannot be changed later without re-sharding.
+    balancer : str or Balancer, default "greedy"
+        Decides, after each batch, which instance each shard is on.
+
+    Examples
+    --------
+    >>> from unskew.aggregates import count, quantiles
+    >>> query = (
+    ...     Pipeline(clicks, instances=16)
+    ...     .aggregate("user", {"clicks": count(), "slow": quantiles(0.99).of("ms")})
+    ...     .start("clicks-by-user", checkpoint="checkpoint")
+    ... )                                                             # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        *,
+        instances: int | None = None,
+        shards: int | None = None,
+        balancer: str | Balancer = "greedy",
+    ) -> None:
+        check_data_frame(df)
+        check_session(df.sparkSession.version)
+        check_checksums(df.sparkSession)
+        if not df.isStreaming:
+            raise BadParameter(
+                "a pipeline takes a stream, as spark.readStream gives one; for a batch use "
+                "unskew.spark.aggregate"
+            )
+        if instances is None:
+            instances = df.sparkSession.sparkContext.defaultParallelism
+        self.instances = whole_number("instances", instances, least=1, most=2**16)
+        least = self.instances
+        self.shards = whole_number(
+            "shards", shards or SHARDS_PER_INSTANCE * self.instances, least=least, most=2**20
+        )
+        make_balancer(balancer)
+        self.balancer = balancer
+        self.df = df
+        self.stages: tuple[Stage, ...] = ()
+
+    def count(self, keys: Keys, *, name: str | None = None, **options: Any) -> Pipeline:
+        """Return the pipeline with a stage that counts the rows of each key, as ``count``."""
+        return self.aggregate(keys, {"count": count()}, name=name, **options)
+
+    def aggregate(
+        self,
+        keys: Keys,
+        aggregates: Mapping[str, Applied],
+        *,
+        window: Column | None = None,
+        output: str = "update",
+        name: str | None = None,
+    ) -> Pipeline:
+        """Return the pipeline with a stage that keeps aggregates of each key.
+
+        Parameters
+        ----------
+        keys : str, Column, or sequence of them
+            Group by these.
+        aggregates : mapping of str to Applied
+            As of `unskew.spark.aggregate`, without Spark's own.
+        window : Column, optional
+            ``F.window("time", "10 minutes")``; the source needs a watermark on its time. A window
+            is kept until the watermark has passed it, and rows that come later are counted and
+            dropped.
+        output : {"update", "append"}, default "update"
+            What comes out of a batch: the keys that it changed, or windows that became final.
+        name : str, optional
+            Of the stage.
+        """
+        made = stages.aggregation(self._input(), keys, aggregates, window, output)
+        return self._with(made, name or f"aggregate {len(self.stages)}")
+
+    def per_key(
+        self,
+        keys: Keys,
+        function: Function,
+        *,
+        state: str | StructType,
+        output: str | StructType,
+        ttl: float | None = None,
+        expired: Expired | None = None,
+        time: str | None = None,
+        name: str | None = None,
+    ) -> Pipeline:
+        """Return the pipeline with a stage that calls a function for each key.
+
+        Parameters
+        ----------
+        keys : str, Column, or sequence of them
+            Group by these.
+        function : callable
+            ``function(key, rows, state) -> (state, output)``; see `unskew.operators.PerKey`.
+        state, output : str or StructType
+            Columns, as Spark writes them: ``"most long, last timestamp"``.
+        ttl, expired
+            When state expires, in seconds of event time, and what then comes out.
+        time : str, optional
+            Column of event time; the one with the watermark by default.
+        name : str, optional
+            Of the stage.
+        """
+        operator = PerKey(
+            function,
+            state=arrow_schema(state),
+            output=arrow_schema(output),
+            ttl=ttl,
+            expired=expired,
+        )
+        made = stages.per_key(self._input(), keys, operator, time)
+        return self._with(made, name or f"per key {len(self.stages)}")
+
+    def start(
+        self,
+        sink: Any,
+        checkpoint: str | os.PathLike[str],
+        *,
+        state: str | os.PathLike[str] | None = None,
+        initial: DataFrame | None = None,
+        name: str | None = None,
+        watch: Callable[[BatchReport], None] | None = None,
+        settings: Settings | None = None,
+        **trigger: Any,
+    ) -> PipelineQuery:
+        """Start the query.
+
+        Parameters
+        ----------
+        sink : str, path, Sink or callable
+            A folder for Parquet files, "console", a `MemorySink`, or a function of a DataFrame and
+            a number, which grows with every call but for one that is made again after a failure.
+        checkpoint : path
+            Folder of Spark's checkpoint, and of the state unless that is named.
+        state : path, optional
+            Folder of the state: one that the driver and all executors see.
+        initial : DataFrame, optional
+            Rows that count as if they had come before the stream, of the same columns and not a
+            stream; used by the first start on a checkpoint, and nothing comes out of them.
+        name : str, optional
+            Of the query.
+        watch : callable, optional
+            Is called with a `BatchReport` after every batch.
+        settings : Settings, optional
+            How state is kept.
+        **trigger
+            As of ``writeStream.trigger``: ``availableNow=True``, ``processingTime="10 seconds"``.
+        """
+        if not self.stages:
+            raise BadParameter("a pipeline needs a stage; add one with .aggregate or .per_key")
+        folder = Path(checkpoint).absolute()
+        ours = Checkpoint(Path(state).absolute() if state is not None else folder / "unskew")
+        ours.open([stage.spec for stage in self.stages])
+        cycle = Cycle(
+            stages=self.stages,
+            checkpoint=ours,
+            offsets=folder / "spark" / "offsets",
+            order=order_of(self.df),
+            sink=sink_of(sink),
+            settings=settings or Settings(),
+            watch=watch,
+        )
+        if initial is not None:
+            self._begin(cycle, initial)
+        writer = self.df.writeStream.foreachBatch(cycle.__call__)
+        writer = writer.option("checkpointLocation", str(folder / "spark"))
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        started = writer.start()
+        ends = bool(trigger.get("availableNow") or trigger.get("once"))
+        return PipelineQuery(started._jsq, cycle, self.df, ends=ends)
+
+    def _begin(self, cycle: Cycle, initial: DataFrame) -> None:
+        """Make the initial state, unless the stream has begun."""
+        check_data_frame(initial)
+        if initial.isStreaming or initial.columns != self.df.columns:
+            raise BadParameter(
+                f"initial must be a batch with the columns of the stream, "
+                f"{', '.join(self.df.columns)}, not {', '.join(initial.columns)}"
+                f"{' of a stream' if initial.isStreaming else ''}"
+            )
+        if not any(cycle.offsets.glob("[0-9]*")):
+            cycle.begin(initial)
+
+    def _input(self) -> DataFrame:
+        """Return a DataFrame with the columns that the next stage gets."""
+        if not self.stages:
+            return self.df
+        return self.df.sparkSession.createDataFrame([], self.stages[-1].output)
+
+    def _with(self, made: Made, name: str) -> Pipeline:
+        operator, columns, output = made
+        if any(stage.name == name for stage in self.stages):
+            raise BadParameter(f"there is a stage {name!r} already; call this one otherwise")
+        stage = Stage(
+            name=name,
+            operator=operator,
+            columns=columns,
+            output=output,
+            instances=self.instances,
+            shards=self.shards,
+            balancer=make_balancer(self.balancer),
+        )
+        added = Pipeline(
+            self.df, instances=self.instances, shards=self.shards, balancer=self.balancer
+        )
+        added.stages = (*self.stages, stage)
+        return added
+
+
+def arrow_schema(given: str | StructType) -> pa.Schema:
+    """Return the Arrow columns of what Spark writes as text or a StructType."""
+    kind = StructType.fromDDL(given) if isinstance(given, str) else given
+    if not isinstance(kind, StructType):
+        raise BadParameter(
+            f'columns are named and typed, as in "n long, at timestamp", not {given!r}'
+        )
+    return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in kind])

@@ -1,0 +1,154 @@
+"""Sinks: where the committed output of a batch goes, as often as it has to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from unskew.errors import BadParameter
+from unskew.state.files import sync_folder
+
+
+class Output:
+    """What came out of one version: Parquet files that nobody will change.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Of the query.
+    files : sequence of Path
+        In order; none if nothing came out.
+    schema : StructType
+        Of the rows.
+    """
+
+    def __init__(self, spark: SparkSession, files: Sequence[Path], schema: StructType) -> None:
+        self.spark = spark
+        self.files = list(files)
+        self.schema = schema
+
+    def rows(self) -> DataFrame:
+        """Return the rows; reading them twice gives them twice."""
+        if not self.files:
+            return self.spark.createDataFrame([], self.schema)
+        return self.spark.read.schema(self.schema).parquet(*map(str, self.files))
+
+
+class Sink(ABC):
+    """Takes each version at least once, and must make it count once: by its number.
+
+    Numbers grow, not always by one: there is a version for each batch of Spark, four times its
+    number, and perhaps more after it, for what expired at the end of a run.
+    """
+
+    @abstractmethod
+    def write(self, output: Output, version: int) -> None:
+        """Take a version; called again with the same rows if it is not sure that it was done."""
+
+
+class ParquetSink(Sink):
+    """A folder with a subfolder for each version that had output, ``version=28``.
+
+    A version appears whole, by one rename, and one that is there already is left alone. The files
+    are those that the tasks wrote: nothing is encoded twice.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def write(self, output: Output, version: int) -> None:
+        """Put the files of a version in place."""
+        target = self.folder / f"version={version}"
+        if not output.files or target.exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        hidden = self.folder / f".version={version}.{uuid4().hex}"
+        hidden.mkdir()
+        try:
+            for number, file in enumerate(output.files):
+                _copy(file, hidden / f"part-{number:05}.parquet")
+            sync_folder(hidden)
+            try:
+                hidden.rename(target)
+            except OSError:
+                # An earlier attempt that was still running got there first, with the same rows.
+                if not target.exists():
+                    raise
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
+        sync_folder(self.folder)
+
+
+class MemorySink(Sink):
+    """Rows in this process, for tests and notebooks."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, list[Any]] = {}
+
+    def write(self, output: Output, version: int) -> None:
+        """Keep the rows of a version."""
+        self._versions[version] = output.rows().collect()
+
+    @property
+    def versions(self) -> dict[int, list[Any]]:
+        """Return the rows of each version, by its number."""
+        return dict(self._versions)
+
+    def rows(self) -> list[Any]:
+        """Return the rows of all versions, in order."""
+        return [row for version in sorted(self._versions) for row in self._versions[version]]
+
+
+class ConsoleSink(Sink):
+    """Print the first rows of every version."""
+
+    def __init__(self, rows: int = 20) -> None:
+        self._rows = rows
+
+    def write(self, output: Output, version: int) -> None:
+        """Print."""
+        print(f"version {version}")
+        output.rows().show(self._rows, truncate=False)
+
+
+class FunctionSink(Sink):
+    """A function of the user's own, called with a DataFrame and the number of the version."""
+
+    def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
+        self._function = function
+
+    def write(self, output: Output, version: int) -> None:
+        """Call it."""
+        self._function(output.rows(), version)
+
+
+def sink_of(given: object) -> Sink:
+    """Return the sink that a user named: a sink, a function, "console", or a folder's path."""
+    if isinstance(given, Sink):
+        return given
+    if callable(given):
+        return FunctionSink(given)
+    if given == "console":
+        return ConsoleSink()
+    if isinstance(given, str | os.PathLike):
+        return ParquetSink(given)
+    raise BadParameter(
+        f'a sink is a folder for Parquet files, "console", MemorySink() or a function of a '
+        f"DataFrame and the number of the version, not {given!r}"
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Link where that can be done: output is never changed, so the two may share their bytes."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,160 @@
+"""A keyed stage of a pipeline: which columns it takes, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
+
+from unskew.aggregates import Applied
+from unskew.balance import Balancer
+from unskew.errors import BadParameter
+from unskew.operators import Aggregation, Operator, PerKey
+from unskew.operators.base import TIME
+from unskew.spark.aggregation_request import arrow_type, resolved
+from unskew.spark.columns import key_columns, quoted
+from unskew.state import Spec
+from unskew.state.runs import HASH
+
+WATERMARK = "spark.watermarkDelayMs"
+
+Keys = str | Column | Sequence[str | Column]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage whose columns and types are known.
+
+    Attributes
+    ----------
+    name : str
+        What reports call it.
+    operator : Operator
+        Bound to the columns.
+    columns : list of Column
+        What it takes of its input: hash, time, keys and values.
+    output : StructType
+        Of what comes out.
+    instances, shards : int
+        How many of each.
+    balancer : Balancer
+        Decides where the shards run.
+    """
+
+    name: str
+    operator: Operator
+    columns: list[Column]
+    output: StructType
+    instances: int
+    shards: int
+    balancer: Balancer
+
+    @property
+    def spec(self) -> Spec:
+        """Return what a checkpoint has to agree with."""
+        fields = (*self.operator.keys, *self.operator.state)
+        return Spec(
+            self.name,
+            repr(self.operator),
+            self.shards,
+            tuple(f"{field.name}: {field.type}" for field in fields),
+        )
+
+
+Made = tuple[Operator, list[Column], StructType]
+
+
+def aggregation(
+    df: DataFrame,
+    keys: Keys,
+    aggregates: Mapping[str, Applied],
+    window: Column | None,
+    output: str,
+) -> Made:
+    """Return the operator that keeps aggregates, what it takes of its input, and its output."""
+    request = resolved(df, keys, aggregates, window)
+    if request.native:
+        raise BadParameter(
+            f"a pipeline keeps aggregates of unskew.aggregates, not Spark's own, here "
+            f"{', '.join(request.native)}; count(), quantiles(...), or a Reduction of your own"
+        )
+    names = [f"value{place}" for place in range(len(request.values))]
+    applied = {
+        name: Applied(_plain(use.aggregate), tuple(names[place] for place in use.places))
+        for name, use in request.ours.items()
+    }
+    made = Aggregation(applied, output=output, windowed=window is not None)
+    key_fields = [pa.field(each.name, arrow_type(each.dataType)) for each in request.key_fields]
+    values = [pa.field(name, kind) for name, kind in zip(names, request.value_types, strict=True)]
+    operator = made.bind(key_fields, values)
+    hashed = request.keys[1:] if window is not None else request.keys
+    time = _micros(request.keys[0]["end"]) if window is not None else F.lit(0).cast("long")
+
+    columns = [
+        F.xxhash64(*hashed).alias(HASH),
+        time.alias(TIME),
+        *request.keys,
+        *(value.alias(name) for name, value in zip(names, request.values, strict=True)),
+    ]
+    return operator, columns, _output(operator, request.key_fields)
+
+
+def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Made:
+    """Return the operator that calls a function, what it takes of its input, and its output."""
+    given: list[Any] = [keys] if isinstance(keys, str | Column) else list(keys)
+    columns = key_columns(df, tuple(given))
+    key_fields = list(df.select(*columns).schema)
+    taken = {each.name for each in key_fields}
+    value_fields = [each for each in df.schema if each.name not in taken]
+    time = time or next((each.name for each in df.schema if WATERMARK in each.metadata), None)
+    if time is None and operator.ttl is not None:
+        raise BadParameter(
+            "ttl is in event time: name the column with time=, or give the source a watermark"
+        )
+    when = F.lit(0).cast("long") if time is None else _micros(_time_column(df, time))
+    bound = operator.bind(
+        [pa.field(each.name, arrow_type(each.dataType)) for each in key_fields],
+        [pa.field(each.name, arrow_type(each.dataType)) for each in value_fields],
+    )
+
+    taken_of_input = [
+        F.xxhash64(*columns).alias(HASH),
+        when.alias(TIME),
+        *columns,
+        *(F.col(quoted(each.name)) for each in value_fields),
+    ]
+    return bound, taken_of_input, _output(bound, [])
+
+
+def _plain(aggregate: Any) -> Any:
+    """Return an aggregate without the checks that the operator puts around it again."""
+    return getattr(aggregate, "aggregate", aggregate)
+
+
+def _micros(time: Column) -> Column:
+    return F.unix_micros(time.cast("timestamp"))
+
+
+def _time_column(df: DataFrame, name: str) -> Column:
+    found = next((each for each in df.schema if each.name == name), None)
+    if found is None or not isinstance(found.dataType, TimestampType | TimestampNTZType):
+        kind = "there is none" if found is None else f"it is {found.dataType.simpleString()}"
+        raise BadParameter(f"time={name!r} must be a column of timestamps, but {kind}")
+    return F.col(quoted(name))
+
+
+def _output(operator: Operator, keys: Sequence[StructField]) -> StructType:
+    """Return Spark's schema of what comes out; keys keep the types that they had."""
+    known = {each.name: each.dataType for each in keys}
+    return StructType(
+        [
+            StructField(each.name, known.get(each.name) or from_arrow_type(each.type))
+            for each in operator.output
+        ]
+    )

@@ -1,0 +1,102 @@
+"""The manifest: which files hold the state after a batch, and what came out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Run(NamedTuple):
+    """Where the rows of one run are.
+
+    Attributes
+    ----------
+    file : str
+        Name of the segment file.
+    offset, length, checksum : int
+        Its bytes there, and their CRC-32.
+    rows : int
+        How many rows it has.
+    expires : int
+        When the first of them expires, in microseconds.
+    """
+
+    file: str
+    offset: int
+    length: int
+    checksum: int
+    rows: int
+    expires: int
+
+
+Shards = Mapping[int, tuple[Run, ...]]
+"""The runs of each shard, the newest first; a shard without state is not there."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that a batch, or what followed it, committed.
+
+    Attributes
+    ----------
+    version : int
+        Its number, see `version_of`; -1 before the first.
+    stages : sequence of mapping
+        The runs of each shard, for every stage.
+    output : sequence of str
+        Names of the files with what came out, in order.
+    facts : mapping
+        What else was measured, for people: it decides nothing.
+    """
+
+    version: int
+    stages: Sequence[Shards]
+    output: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, stages: int) -> Manifest:
+        """Return the manifest of a pipeline that has seen nothing."""
+        return cls(-1, [{} for _ in range(stages)])
+
+    def files(self) -> set[str]:
+        """Return the names of all segment files that hold state."""
+        return {run.file for shards in self.stages for runs in shards.values() for run in runs}
+
+    def state_bytes(self, stage: int) -> dict[int, int]:
+        """Return the bytes of each shard that has state."""
+        return {
+            shard: sum(run.length for run in runs) for shard, runs in self.stages[stage].items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what JSON knows; names of files, which are long, are said once."""
+        names = sorted(self.files())
+        places = {name: place for place, name in enumerate(names)}
+        return {
+            "version": self.version,
+            "files": names,
+            "stages": [
+                [
+                    [shard, [[places[run.file], *run[1:]] for run in runs]]
+                    for shard, runs in shards.items()
+                ]
+                for shards in self.stages
+            ],
+            "output": list(self.output),
+            "facts": dict(self.facts),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Manifest:
+        """Return what `to_json` wrote."""
+        names = data["files"]
+        stages = [
+            {
+                shard: tuple(Run(names[place], *rest) for place, *rest in runs)
+                for shard, runs in shards
+            }
+            for shards in data["stages"]
+        ]
+        return cls(data["version"], stages, data["output"], data["facts"])

@@ -1,0 +1,122 @@
+"""Runs: rows of one shard, sorted by hash, of which a newer one replaces what an older one has.
+
+The state of a shard is a few runs. A run holds, for every hash that was touched, all that is left
+of it: rows of an older run with a hash that a newer run has do not count. A hash of which nothing
+is left has a row with `GONE` set. So keys whose hashes happen to be equal are never mixed up: they
+are only read and written together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+HASH, GONE, EXPIRES = "unskew_hash", "unskew_gone", "unskew_expires"
+"""Columns of every run: the hash; whether nothing is left; when the row expires, if ever."""
+
+NEVER = np.iinfo(np.int64).max
+"""Expiry of what does not expire."""
+
+Hashes = NDArray[np.uint64]
+
+
+def run_schema(fields: Sequence[pa.Field]) -> pa.Schema:
+    """Return the columns of runs whose rows hold these fields; all can be null, for `GONE`."""
+    own = [(HASH, pa.uint64()), (GONE, pa.bool_()), (EXPIRES, pa.int64())]
+    return pa.schema([*own, *(field.with_nullable(True).remove_metadata() for field in fields)])
+
+
+def empty(schema: pa.Schema) -> pa.RecordBatch:
+    """Return no rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def hashes_of(run: pa.RecordBatch) -> Hashes:
+    """Return the hash of each row, without a copy."""
+    found: Hashes = run.column(HASH).to_numpy(zero_copy_only=True)
+    return found
+
+
+def removals(hashes: Hashes, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a run that says of these hashes that nothing is left."""
+    size = hashes.size
+    own = [pa.array(hashes), pa.array(np.ones(size, np.bool_)), pa.array(np.full(size, NEVER))]
+    rest = [pa.nulls(size, field.type) for field in list(schema)[3:]]
+    return pa.RecordBatch.from_arrays([*own, *rest], schema=schema)
+
+
+def find(runs: Sequence[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]:
+    """Return the rows that count of some hashes, which are sorted and distinct.
+
+    Costs a binary search for each hash and run; rows that are not asked for are not read.
+
+    Parameters
+    ----------
+    runs : sequence of pyarrow.RecordBatch
+        Of one shard, the newest first.
+    hashes : array of uint64
+        What to look for.
+    """
+    parts = []
+    for run in runs:
+        if not hashes.size:
+            break
+        there = hashes_of(run)
+        first = np.searchsorted(there, hashes)
+        inside = np.minimum(first, max(there.size - 1, 0))
+        hit = (first < there.size) & (there[inside] == hashes) if there.size else first < 0
+        if hit.any():
+            last = np.searchsorted(there, hashes[hit], side="right")
+            parts.append(living(run.take(pa.array(_ranges(first[hit], last)))))
+            hashes = hashes[~hit]
+    return parts
+
+
+def merge(runs: Sequence[pa.RecordBatch], *, oldest: bool) -> pa.RecordBatch:
+    """Return one run in place of several.
+
+    Parameters
+    ----------
+    runs : sequence of pyarrow.RecordBatch
+        Neighbours, the newest first.
+    oldest : bool
+        Whether no older run is left: then rows with `GONE` are not needed any more.
+    """
+    if len(runs) > 1:
+        hashes = np.concatenate([hashes_of(run) for run in runs])
+        ages = np.repeat(np.arange(len(runs)), [run.num_rows for run in runs])
+        # Stable: of equal hashes the newest run's rows come first.
+        order = np.argsort(hashes, kind="stable")
+        groups = np.cumsum(np.diff(hashes[order], prepend=hashes[order[:1]]) != 0)
+        ages = ages[order]
+        first = np.flatnonzero(np.diff(groups, prepend=-1))
+        kept = order[ages == ages[first][groups]]
+        merged = pa.concat_batches(runs).take(pa.array(kept))
+    else:
+        merged = runs[0]
+    return living(merged) if oldest else merged
+
+
+def living(run: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows without `GONE`."""
+    gone = run.column(GONE)
+    return run.filter(pc.invert(gone)) if pc.any(gone).as_py() else run
+
+
+def next_expiry(run: pa.RecordBatch) -> int:
+    """Return when the first of the rows expires."""
+    return int(run.column(EXPIRES).to_numpy().min(initial=NEVER))
+
+
+def _ranges(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all places from first to last, of each pair in turn."""
+    lengths = last - first
+    if (lengths == 1).all():
+        return first
+    starts = np.cumsum(lengths) - lengths
+    places: NDArray[np.int64] = np.arange(int(lengths.sum())) - np.repeat(starts - first, lengths)
+    return places

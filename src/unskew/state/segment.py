@@ -1,0 +1,166 @@
+"""Segments: files with runs of many shards, written once by one task and then only read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from zlib import crc32
+
+import pyarrow as pa
+
+from unskew.errors import DamagedCheckpoint
+from unskew.state.documents import FORMAT, check_format
+from unskew.state.files import sync_folder
+from unskew.state.manifest import Run
+from unskew.state.runs import next_expiry
+
+_MAGIC = b"unskew state"
+_HEAD = 64
+_ALIGNED = 64
+"""Runs begin at multiples of this, so that hashes can be read where they are mapped."""
+
+
+class SegmentWriter:
+    """Write runs one after the other; the file is there, whole and durable, once it is closed.
+
+    Parameters
+    ----------
+    path : Path
+        Must not exist: names are made of run, batch and attempt, so that nobody has the same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Not buffered: a task may read again what it has just written.
+        self._file = path.open("xb", buffering=0)
+        self._file.write(_MAGIC + FORMAT.to_bytes(4, "little"))
+        self._end = len(_MAGIC) + 4
+
+    def add(self, run: pa.RecordBatch) -> Run:
+        """Write a run; return where it is."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, run.schema) as writer:
+            writer.write_batch(run)
+        data = sink.getvalue()
+        offset = -(-max(self._end, _HEAD) // _ALIGNED) * _ALIGNED
+        self._file.write(bytes(offset - self._end))
+        self._file.write(data)
+        self._end = offset + data.size
+        return Run(self.path.name, offset, data.size, crc32(data), run.num_rows, next_expiry(run))
+
+    def close(self) -> None:
+        """Make it durable."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+        sync_folder(self.path.parent)
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it; a file that was not finished is removed, as nobody will name it."""
+        if kind is None:
+            self.close()
+        else:
+            self._file.close()
+            self.path.unlink(missing_ok=True)
+
+
+Opener = Callable[[Run], pa.RecordBatch]
+"""How the rows of a run are had."""
+
+
+class SegmentReader:
+    """Map runs into memory: only the pages that are looked at are read.
+
+    Each run is checked against its checksum the first time that it is opened here.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the segments are.
+    cache : Path, optional
+        Folder on a disk of this machine to copy runs to, where `folder` is far away.
+    """
+
+    def __init__(self, folder: Path, cache: Path | None = None) -> None:
+        self.folder = folder
+        self.cache = cache
+        self.read_bytes = 0
+        self._known: set[str] = set()
+        self._checked: set[tuple[str, int]] = set()
+
+    def __call__(self, run: Run) -> pa.RecordBatch:
+        """Return the rows of a run."""
+        data = self._mapped(run) if self.cache is None else self._copied(run)
+        with pa.ipc.open_stream(data) as reader:
+            return reader.read_next_batch()
+
+    def _mapped(self, run: Run) -> pa.Buffer:
+        path = self.folder / run.file
+        data = _slice(path, run.offset, run.length)
+        if (run.file, run.offset) not in self._checked:
+            if run.file not in self._known:
+                _check_head(path)
+                self._known.add(run.file)
+            self._check(path, run, data)
+            self._checked.add((run.file, run.offset))
+        return data
+
+    def _copied(self, run: Run) -> pa.Buffer:
+        assert self.cache is not None
+        near = self.cache / f"{run.file}@{run.offset}"
+        try:
+            return _slice(near, 0, run.length)
+        except DamagedCheckpoint:
+            pass
+        path = self.folder / run.file
+        _check_head(path)
+        data = _slice(path, run.offset, run.length)
+        self._check(path, run, data)
+        self.cache.mkdir(parents=True, exist_ok=True)
+        hidden = near.with_name(f".{near.name}.{os.getpid()}")
+        with hidden.open("wb") as file:
+            file.write(data)
+        hidden.replace(near)
+        return _slice(near, 0, run.length)
+
+    def _check(self, path: Path, run: Run, data: pa.Buffer) -> None:
+        self.read_bytes += run.length
+        found = crc32(data)
+        if found != run.checksum:
+            raise DamagedCheckpoint(
+                f"{path} was altered: bytes {run.offset} to {run.offset + run.length} have the "
+                f"checksum {found}, not {run.checksum}; restore the file from a copy"
+            )
+
+
+def _slice(path: Path, offset: int, length: int) -> pa.Buffer:
+    try:
+        with pa.memory_map(str(path)) as file:
+            if file.size() >= offset + length:
+                file.seek(offset)
+                return file.read_buffer(length)
+            size = file.size()
+    except FileNotFoundError as error:
+        raise DamagedCheckpoint(f"{path} is missing; restore the file from a copy") from error
+    raise DamagedCheckpoint(
+        f"{path} was cut: it has {size:,} bytes, and {offset + length:,} were written; restore the "
+        f"file from a copy"
+    )
+
+
+def _check_head(path: Path) -> None:
+    head = bytes(_slice(path, 0, len(_MAGIC) + 4))
+    if not head.startswith(_MAGIC):
+        raise DamagedCheckpoint(f"{path} is no segment of unskew; restore the file from a copy")
+    check_format(path, int.from_bytes(head[len(_MAGIC) :], "little"))

@@ -1,0 +1,126 @@
+"""Run operators without Spark: for tests of your own.
+
+Groupings need no help, and balancers take plain reports; an operator has state between batches,
+which `run` keeps in a temporary folder, in the files that a pipeline would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from unskew.balance import Plan
+from unskew.keys import hash_keys
+from unskew.operators import Operator
+from unskew.operators.base import TIME
+from unskew.operators.task import MOST_BYTES, NO_WATERMARK, Task, Work
+from unskew.state.manifest import Run
+from unskew.state.runs import HASH
+from unskew.state.segment import SegmentReader
+
+
+def run(
+    operator: Operator,
+    batches: Iterable[pa.RecordBatch],
+    keys: Sequence[str],
+    *,
+    time: str | None = None,
+    watermarks: Sequence[int] = (),
+    plans: Sequence[Plan] = (),
+    most_bytes: int = MOST_BYTES,
+) -> list[pa.RecordBatch]:
+    """Return what comes out of each batch, in the order of its columns.
+
+    Parameters
+    ----------
+    operator : Operator
+        Not bound yet.
+    batches : iterable of pyarrow.RecordBatch
+        Of the same columns.
+    keys : sequence of str
+        Names of the key columns; all others are values.
+    time : str, optional
+        Column of event time in microseconds, as int64: the end of the window in windowed
+        aggregations, among the keys there.
+    watermarks : sequence of int, optional
+        Of each batch, in microseconds; without one nothing is late and nothing expires.
+    plans : sequence of Plan, optional
+        Of each batch, all with the same number of shards: state moves as they say. The last one
+        goes on; by default there is one instance with four shards.
+    most_bytes : int
+        Entries to hold in memory.
+    """
+    plans = plans or [Plan.even(4, 1)]
+    out = []
+    state: dict[int, tuple[Run, ...]] = {}
+    bound = None
+    hot: set[int] = set()
+    with TemporaryDirectory(prefix="unskew-testing-") as folder:
+        reader = SegmentReader(Path(folder))
+        for number, batch in enumerate(batches):
+            values = [name for name in batch.schema.names if name not in keys]
+            bound = bound or operator.bind(
+                [batch.schema.field(name) for name in keys],
+                [batch.schema.field(name) for name in values],
+            )
+            plan = plans[min(number, len(plans) - 1)]
+            rows = _rows(batch, bound, keys, values, time)
+            chosen = plan.route(rows.column(HASH).to_numpy(), np.arange(rows.num_rows))
+            made: list[pa.RecordBatch] = []
+            parts: list[pa.RecordBatch] = []
+            told = []
+            for instance in range(plan.instances):
+                work = Work(
+                    operator=bound,
+                    plan=plan,
+                    instance=instance,
+                    shards=state,
+                    watermark=watermarks[number] if number < len(watermarks) else NO_WATERMARK,
+                    segment=Path(folder) / f"{number}-{instance}.arrow",
+                    cooled=hot - plan.hot.keys(),
+                    most_bytes=most_bytes,
+                )
+                task = Task(work, reader)
+                made += task.run([rows.filter(pa.array(chosen == instance))])
+                parts += task.parts
+                told.append(task.told)
+            if parts:
+                made.append(bound.gather(pa.concat_batches(parts)))
+            schema = pa.schema(list(bound.output))
+            out.append(_in_order(pa.Table.from_batches(made, schema).combine_chunks(), schema))
+            # All at once: tasks of one batch do not see what the others write.
+            state = {**state, **{s: _runs(runs) for each in told for s, runs in each.runs.items()}}
+            hot = set(plan.hot)
+    return out
+
+
+def _runs(told: list[list[Any]]) -> tuple[Run, ...]:
+    return tuple(Run(*each) for each in told)
+
+
+def _rows(
+    batch: pa.RecordBatch,
+    operator: Operator,
+    keys: Sequence[str],
+    values: Sequence[str],
+    time: str | None,
+) -> pa.RecordBatch:
+    """Return the columns as an engine would bring them."""
+    hashed = [name for name in keys if name != time] or list(keys)
+    hashes = hash_keys(*(batch.column(name) for name in hashed))
+    times = batch.column(time) if time else pa.array(np.zeros(batch.num_rows, dtype=np.int64))
+    fields = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64())]
+    columns = [batch.column(name) for name in (*keys, *values)]
+    schema = pa.schema([*fields, *operator.keys, *operator.values])
+    return pa.RecordBatch.from_arrays([pa.array(hashes), times, *columns], schema=schema)
+
+
+def _in_order(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    order = sorted(range(table.num_rows), key=lambda row: str(table.slice(row, 1).to_pylist()))
+    rows = table.take(pa.array(order, pa.int64())).to_pylist()
+    return pa.RecordBatch.from_pylist(rows, schema)

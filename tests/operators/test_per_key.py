@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unskew.errors import BadOperator, BadParameter
+from unskew.operators import PerKey
+from unskew.testing import run
+
+STATE = pa.schema({"total": pa.int64(), "seen": pa.list_(pa.int64())})
+OUTPUT = pa.schema({"key": pa.string(), "total": pa.int64()})
+
+
+def adding(key: dict[str, Any], rows: pa.RecordBatch, state: dict[str, Any] | None) -> Any:
+    """Add up the values; a key whose total is a multiple of 10 is forgotten."""
+    values = rows.column("value").to_pylist()
+    total = sum(values) + (state["total"] if state else 0)
+    seen = sorted([*(state["seen"] if state else []), *values])
+    kept = None if total % 10 == 0 else {"total": total, "seen": seen}
+    return kept, [{"key": key["key"], "total": total}]
+
+
+def batch_of(rows: list[tuple[str, int]], **times: list[int]) -> pa.RecordBatch:
+    columns = {
+        "key": pa.array([key for key, _ in rows], pa.string()),
+        "value": pa.array([value for _, value in rows], pa.int64()),
+    }
+    return pa.record_batch({**columns, **{k: pa.array(v, pa.int64()) for k, v in times.items()}})
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=12), max_size=5
+    ),
+    st.sampled_from([1, 1 << 27]),
+)
+def test_the_function_sees_all_rows_of_a_key_and_its_state(
+    batches: list[list[tuple[str, int]]], most_bytes: int
+) -> None:
+    operator = PerKey(adding, state=STATE, output=OUTPUT)
+    found = run(operator, map(batch_of, batches), ["key"], most_bytes=most_bytes)
+    totals: dict[str, int] = defaultdict(int)
+    for rows, output in zip(batches, found, strict=True):
+        for key, value in rows:
+            totals[key] += value
+        wanted = {key: totals[key] for key, _ in rows}
+        assert {row["key"]: row["total"] for row in output.to_pylist()} == wanted
+        assert output.num_rows == len(wanted)
+        totals = defaultdict(int, {key: each for key, each in totals.items() if each % 10})
+
+
+def test_state_expires_after_the_last_row_and_something_may_come_out() -> None:
+    def expired(key: dict[str, Any], state: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"key": key["key"], "total": -state["total"]}]
+
+    operator = PerKey(adding, state=STATE, output=OUTPUT, ttl=10e-6, expired=expired)
+    batches = [
+        batch_of([("a", 1), ("b", 2)], time=[5, 8]),
+        batch_of([("a", 2)], time=[14]),
+        batch_of([], time=[]),
+        batch_of([("b", 1)], time=[40]),
+    ]
+    found = run(operator, batches, ["key"], time="time", watermarks=[0, 12, 20, 30])
+    assert [[(row["key"], row["total"]) for row in batch.to_pylist()] for batch in found] == [
+        [("a", 1), ("b", 2)],
+        [("a", 3)],
+        [("b", -2)],
+        [("a", -3), ("b", 1)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda key, rows, state: 1 / 0, "raised ZeroDivisionError: division by zero; the key is"),
+        (lambda key, rows, state: None, r"must return \(state, output\), not None"),
+        (lambda key, rows, state: (5, None), "must return a dict or None as state, not 5"),
+        (lambda key, rows, state: ({"total": "x"}, None), "returned a state that is not total"),
+        (lambda key, rows, state: (None, [{"total": "x"}]), "as output, which is not rows of"),
+    ],
+)
+def test_what_a_function_does_wrong_is_named(function: Any, message: str) -> None:
+    with pytest.raises(BadOperator, match=message):
+        run(PerKey(function, state=STATE, output=OUTPUT), [batch_of([("a", 1)])], ["key"])
+
+
+def test_bad_parameters_are_refused() -> None:
+    with pytest.raises(BadParameter, match="needs a function of key, rows and state, not 5"):
+        PerKey(5, state=STATE, output=OUTPUT)  # type: ignore[arg-type]
+    with pytest.raises(BadParameter, match="ttl must be above 0, not 0"):
+        PerKey(adding, state=STATE, output=OUTPUT, ttl=0)
+    with pytest.raises(BadParameter, match="only does with ttl="):
+        PerKey(adding, state=STATE, output=OUTPUT, expired=lambda key, state: None)

@@ -1,0 +1,233 @@
+"""A pipeline in a process of its own, to be killed: at a point of its cycle, or at any moment.
+
+Run as a script: ``pipeline_drill.py FOLDER BATCHES [POINT BATCH]``. Counts an endless stream into
+FOLDER until it has so many batches, or kills itself, its JVM and its workers at the point. A file
+FOLDER/begun appears when the first batch of a run begins.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from spark.replay_drill import executors
+
+from unskew.aggregates import Count, Groups
+from unskew.balance import Balancer, Plan, Report
+from unskew.spark import BatchReport, Pipeline, Settings, sinks
+from unskew.state import Checkpoint, shards
+from unskew.state.checkpoint import version_of
+
+ROWS = 3000
+POINTS = [
+    "after the plan",
+    "in route",
+    "in the operator",
+    "in a merge of runs",
+    "before the manifest",
+    "after the manifest",
+    "in the sink",
+    "before the done marker",
+    "in garbage collection",
+]
+
+
+EXECUTOR = "an executor"
+IN_WORKERS = ("in the operator", "in a merge of runs")
+
+
+class Restless(Balancer):
+    """Move every shard in every batch, and split hot keys in one batch and not in the next."""
+
+    name = "restless"
+
+    def next_plan(self, plan: Plan, report: Report) -> Plan:
+        table = (plan.assignment + 1) % plan.instances
+        hottest = sorted(report.hot, key=lambda key: (-report.hot[key], key))[:2]
+        hot = {key: tuple(range(plan.instances)) for key in hottest if plan.epoch % 2 == 0}
+        return Plan(table, plan.instances, plan.epoch + 1, hot)
+
+
+def key_of(value: Column) -> Column:
+    """Return the key of a row: a third of all are one key."""
+    return F.when(value % 3 == 0, "hot").otherwise(F.concat(F.lit("key "), value % 500))
+
+
+def kill(group: int = 0) -> None:
+    """Kill the driver and its JVM, as a power cut would; workers find out by themselves."""
+    os.killpg(group, signal.SIGKILL)
+    # Workers are in another group, and might go on for a moment.
+    time.sleep(60)
+
+
+def main() -> None:
+    folder, batches = Path(sys.argv[1]), int(sys.argv[2])
+    point, at = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 3 else (None, -1)
+    spark = session(folder, "local-cluster[3,1,1024]" if point == EXECUTOR else "local[2]")
+    if point == EXECUTOR:
+        Thread(target=kill_executor, args=(spark, folder / f"batch-{at}"), daemon=True).start()
+    df = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
+    rows = df.option("numPartitions", 2).load().select(key_of(F.col("value")).alias("key"), "value")
+    if point == "in route":
+        rows = rows.mapInArrow(killing_in_route(at, os.getpgid(0)), "key string, value long")
+    counting = KillingCount(at, point, os.getpgid(0)) if point in IN_WORKERS else Count()
+    pipeline = Pipeline(rows, instances=3, shards=9, balancer=Restless())
+    with patched(point, at):
+        query = pipeline.aggregate("key", {"n": counting.of("value")}, name="count").start(
+            folder / "out",
+            folder / "checkpoint",
+            watch=lambda report: note(folder, report),
+            settings=Settings(kept=3, grace=0.0, clean_every=2),
+        )
+        while query.isActive and not (folder / f"batch-{batches - 1}").exists():
+            query.awaitTermination(1)
+        query.stop()
+    failure = query.exception()
+    if failure is not None and not (folder / f"batch-{batches - 1}").exists():
+        raise failure
+    spark.stop()
+
+
+def kill_executor(spark: SparkSession, signal_file: Path) -> None:
+    """Kill one executor, a moment after a batch is done: in the middle of the next."""
+    while not signal_file.exists():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.kill(executors(spark)[0], signal.SIGKILL)
+    (signal_file.parent / "killed").touch()
+
+
+def session(folder: Path, master: str) -> SparkSession:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    scratch = folder / "scratch"
+    return (
+        SparkSession.builder.master(master)
+        .config("spark.deploy.maxExecutorRetries", "-1")
+        # What it takes to keep instances on their executors.
+        .config("spark.locality.wait", "30s")
+        .config("spark.shuffle.reduceLocality.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.log.level", "OFF")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+
+
+def note(folder: Path, report: BatchReport) -> None:
+    (folder / "begun").touch()
+    (folder / f"batch-{report.batch}").touch()
+
+
+Rows = Iterator[pa.RecordBatch]
+
+
+def killing_in_route(at: int, group: int) -> Callable[[Rows], Rows]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows and batch.column("value")[0].as_py() >= at * ROWS:
+                kill(group)
+            yield batch
+
+    return run
+
+
+class KillingCount(Count):
+    """A count that kills everything at the first row of a batch, or where its state is written."""
+
+    def __init__(self, at: int, point: str, group: int) -> None:
+        self.at, self.point, self.group = at, point, group
+
+    def __repr__(self) -> str:
+        return "Count()"
+
+    def update(self, states: pa.Array, groups: Groups, *values: pa.Array) -> pa.Array:
+        if len(values[0]) and values[0][0].as_py() >= self.at * ROWS:
+            if self.point == "in the operator":
+                kill(self.group)
+            # The worker that this runs in is not asked for anything after.
+            vars(shards)["merge"] = lambda runs, oldest: kill(self.group)
+        return super().update(states, groups, *values)
+
+
+def patched(point: str | None, at: int) -> Any:
+    """Return what kills at one of the points that the driver passes."""
+
+    def is_now(arguments: tuple[Any, ...]) -> bool:
+        numbers = [each for each in arguments if isinstance(each, int)]
+        return version_of(at) in (*numbers, getattr(arguments[0], "version", None))
+
+    def killing(original: Any, *, after: bool) -> Any:
+        def run(self: Any, *arguments: Any) -> Any:
+            if is_now(arguments) and not after:
+                kill()
+            done = original(self, *arguments)
+            if is_now(arguments):
+                kill()
+            return done
+
+        return run
+
+    def copy(source: Path, target: Path) -> None:
+        if f".version={version_of(at)}." in str(target) and list(target.parent.iterdir()):
+            kill()
+        os.link(source, target)
+
+    def collect_half(self: Checkpoint, kept: int, grace: float) -> int:
+        removed: list[Path] = []
+        unlink = Path.unlink
+
+        def remove(path: Path, **other: Any) -> None:
+            removed.append(path)
+            if len(removed) == 3:
+                kill()
+            unlink(path, **other)
+
+        with patch.object(Path, "unlink", remove):
+            return collect(self, kept, grace)
+
+    collect = Checkpoint.collect_garbage
+    replaced: dict[str, tuple[Any, str, Any]] = {
+        "after the plan": (Checkpoint, "decide", killing(Checkpoint.decide, after=True)),
+        "before the manifest": (Checkpoint, "commit", killing(Checkpoint.commit, after=False)),
+        "after the manifest": (Checkpoint, "commit", killing(Checkpoint.commit, after=True)),
+        "in the sink": (sinks, "_copy", copy),
+        "before the done marker": (
+            *(Checkpoint, "mark_done"),
+            killing(Checkpoint.mark_done, after=False),
+        ),
+        "in garbage collection": (Checkpoint, "collect_garbage", collect_half),
+    }
+    return patch.object(*replaced[point]) if point in replaced else nullcontext()
+
+
+def plain(spark: SparkSession, batches: int) -> DataFrame:
+    """Return what each batch should have told: the version, the key and its count so far."""
+    values = spark.range(batches * ROWS).select(
+        key_of(F.col("id")).alias("key"), F.floor(F.col("id") / ROWS).alias("batch")
+    )
+    counted = values.groupBy("key", "batch").count()
+    so_far = Window.partitionBy("key").orderBy("batch")
+    return counted.select(
+        "key",
+        (F.col("batch") * version_of(1)).alias("version"),
+        F.sum("count").over(so_far).alias("n"),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Pipelines on Spark: what a batch over the same rows gives, whatever moves or restarts."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from unskew.aggregates import collect, count
+from unskew.balance import Balancer, Plan, Report
+from unskew.errors import BadParameter, WrongCheckpoint
+from unskew.spark import BatchReport, MemorySink, Pipeline, Settings, read_state
+
+FILES = 4
+ROWS = 600
+
+
+class Restless(Balancer):
+    """Move every shard in every batch, and split the hottest keys one batch and not the next."""
+
+    name = "restless"
+
+    def next_plan(self, plan: Plan, report: Report) -> Plan:
+        table = (plan.assignment + 1) % plan.instances
+        hot = {}
+        if report.can_split and plan.epoch % 2 == 0:
+            hottest = sorted(report.hot, key=lambda key: -report.hot[key])[:3]
+            hot = {key: tuple(range(plan.instances)) for key in hottest}
+        return Plan(table, plan.instances, plan.epoch + 1, hot)
+
+
+@pytest.fixture(scope="module")
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return files of users, of which one has half of the rows, over two hours each."""
+    path = tmp_path_factory.mktemp("pipeline") / "source"
+    for number in range(FILES):
+        rows = spark.range(number * ROWS, (number + 1) * ROWS).select(
+            F.when(F.col("id") % 2 == 0, "hot")
+            .when(F.col("id") % 31 != 1, F.concat(F.lit("user "), F.col("id") % 50))
+            .alias("user"),
+            F.timestamp_seconds(F.col("id") * (7200 / ROWS)).alias("time"),
+            (F.col("id") % 97).alias("ms"),
+        )
+        rows.coalesce(1).write.mode("append").parquet(str(path))
+    return path
+
+
+def stream(spark: SparkSession, folder: Path) -> DataFrame:
+    reader = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def finish(pipeline: Pipeline, sink: Any, checkpoint: Path, **other: Any) -> None:
+    query = pipeline.start(sink, checkpoint, availableNow=True, **other)
+    query.awaitTermination()
+    assert query.exception() is None
+
+
+def latest(rows: list[Any], *keys: str) -> dict[Any, Any]:
+    """Return the last row of each key."""
+    return {tuple(row[key] for key in keys): row for row in rows}
+
+
+@pytest.mark.parametrize("balancer", ["static", "greedy", Restless()])
+def test_counts_are_those_of_a_batch_whatever_moves(
+    spark: SparkSession, folder: Path, tmp_path: Path, balancer: Any
+) -> None:
+    sink = MemorySink()
+    reports: list[BatchReport] = []
+    pipeline = Pipeline(stream(spark, folder), instances=3, balancer=balancer)
+    counted = pipeline.aggregate("user", {"n": count(), "all": collect(10_000).of("ms")})
+    finish(counted, sink, tmp_path, watch=reports.append)
+
+    data = spark.read.parquet(str(folder))
+    wanted = {
+        row["user"]: row["n"] for row in data.groupBy("user").agg(F.count("*").alias("n")).collect()
+    }
+    found = latest(sink.rows(), "user")
+    assert {key[0]: row["n"] for key, row in found.items()} == wanted
+    values = Counter(row["ms"] for row in data.where("user = 'hot'").collect())
+    assert Counter(found["hot",]["all"]) == values
+    # Each batch tells of every key that it changed once.
+    for rows in sink.versions.values():
+        assert len(rows) == len(latest(rows, "user"))
+    assert [each.batch for each in reports] == list(range(FILES))
+    assert all(each.rows == ROWS == int(each.loads[0].sum()) for each in reports)
+    moved = sum(sum(each.moves) for each in reports)
+    assert (moved == 0) if balancer == "static" else (moved > 0 or balancer == "greedy")
+    state = {row["user"]: row["state_n"] for row in read_state(spark, tmp_path).collect()}
+    if not isinstance(balancer, Restless):
+        assert state == wanted
+
+
+def test_windows_are_those_of_sparks_own_stream(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    df = stream(spark, folder).withWatermark("time", "10 minutes")
+    window = F.window("time", "1 hour", "30 minutes")
+    sink = MemorySink()
+    pipeline = Pipeline(df, instances=3, balancer=Restless())
+    windowed = pipeline.aggregate("user", {"n": count()}, window=window, output="append")
+    query = windowed.start(sink, tmp_path / "ours", availableNow=True)
+    query.awaitTermination()
+    native = (
+        df.groupBy(window, "user").count().writeStream.format("memory").queryName("native_windows")
+    )
+    running = native.option("checkpointLocation", str(tmp_path / "native"))
+    running.trigger(availableNow=True).start().awaitTermination()
+
+    def as_set(rows: list[Any], name: str) -> set[Any]:
+        return {(row["window"], row["user"], row[name]) for row in rows}
+
+    wanted = spark.table("native_windows").collect()
+    assert len(wanted) > 50
+    assert as_set(sink.rows(), "n") == as_set(wanted, "count")
+    assert len(sink.rows()) == len(wanted)
+
+    query.flush()
+    whole = spark.read.parquet(str(folder)).groupBy(window, "user").count().collect()
+    assert as_set(sink.rows(), "n") == as_set(whole, "count")
+    assert len(sink.rows()) == len(whole)
+    assert read_state(spark, tmp_path / "ours").count() == 0
+    spark.sql("drop view native_windows")
+
+
+def test_late_rows_are_counted_and_do_not_count(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    df = stream(spark, folder)
+    # The third file goes back to the beginning of time.
+    jump = F.when(F.col("time") >= F.timestamp_seconds(F.lit(14400)), F.timestamp_seconds(F.lit(5)))
+    df = df.withColumn("time", F.coalesce(jump, "time")).withWatermark("time", "1 minute")
+    reports: list[BatchReport] = []
+    pipeline = Pipeline(df, instances=2).aggregate(
+        "user", {"n": count()}, window=F.window("time", "1 hour"), output="append"
+    )
+    finish(pipeline, MemorySink(), tmp_path, watch=reports.append)
+    assert [each.late for each in reports[:FILES]] == [0, 0, ROWS, ROWS]
+    assert all(each.rows == ROWS for each in reports[:FILES])
+
+
+def test_two_stages_and_a_function_of_ones_own(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    def by_letter(key: dict[str, Any], rows: Any, state: dict[str, Any] | None) -> Any:
+        known = dict(zip(state["users"], state["counts"], strict=True)) if state else {}
+        names, numbers = rows.column("user").to_pylist(), rows.column("n").to_pylist()
+        known |= {name or "": number for name, number in zip(names, numbers, strict=True)}
+        kept = {"users": sorted(known), "counts": [known[name] for name in sorted(known)]}
+        return kept, [{"letter": key["letter"], "total": sum(known.values())}]
+
+    sink = MemorySink()
+    pipeline = (
+        Pipeline(stream(spark, folder), instances=2, balancer=Restless())
+        .aggregate("user", {"n": count()})
+        .per_key(
+            F.substring("user", 1, 1).alias("letter"),
+            by_letter,
+            state="users array<string>, counts array<long>",
+            output="letter string, total long",
+        )
+    )
+    finish(pipeline, sink, tmp_path)
+    wanted = (
+        spark.read.parquet(str(folder)).groupBy(F.substring("user", 1, 1).alias("letter")).count()
+    )
+    found = {key[0]: row["total"] for key, row in latest(sink.rows(), "letter").items()}
+    assert found == {row["letter"]: row["count"] for row in wanted.collect()}
+
+
+def test_a_pipeline_goes_on_where_it_stopped_with_other_instances(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    few = tmp_path / "few"
+    few.mkdir()
+    files = sorted(folder.glob("*.parquet"), key=lambda path: path.stat().st_mtime)
+    sink = tmp_path / "sink"
+    for number, instances in enumerate((3, 1, 4)):
+        (few / files[number].name).write_bytes(files[number].read_bytes())
+        pipeline = Pipeline(stream(spark, few), instances=instances, shards=8, balancer="greedy")
+        finish(pipeline.count("user"), sink, tmp_path / "checkpoint")
+    found = spark.read.parquet(str(sink))
+    newest = found.groupBy("user").agg(F.max_by("count", "version").alias("n")).collect()
+    wanted = spark.read.parquet(str(few)).groupBy("user").count().collect()
+    assert {(row["user"], row["n"]) for row in newest} == {(r["user"], r["count"]) for r in wanted}
+    assert {row["version"] for row in found.select("version").distinct().collect()} == {0, 4, 8}
+
+    with pytest.raises(WrongCheckpoint, match=r"has shards 16 and .* was written with 8"):
+        Pipeline(stream(spark, few), instances=2, shards=16).count("user").start(
+            sink, tmp_path / "checkpoint"
+        )
+
+
+def test_rows_before_the_stream_count_once(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    before = spark.read.parquet(str(folder)).where("user = 'hot'").limit(77)
+    sink = MemorySink()
+    pipeline = Pipeline(stream(spark, folder), instances=2).count("user")
+    for _ in range(2):
+        finish(pipeline, sink, tmp_path, initial=before)
+    found = latest(sink.rows(), "user")
+    assert found["hot",]["count"] == 77 + FILES * ROWS // 2
+    assert sorted(sink.versions) == [0, 4, 8, 12]
+    with pytest.raises(
+        BadParameter, match="a batch with the columns of the stream, user, time, ms"
+    ):
+        pipeline.start(sink, tmp_path, initial=before.select("user"))
+
+
+def test_a_sink_that_fails_gets_the_same_rows_again(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    seen: dict[int, list[list[Any]]] = {}
+
+    def sink(rows: DataFrame, version: int) -> None:
+        seen.setdefault(version, []).append(sorted(map(str, rows.collect())))
+        if version == 4 and len(seen[version]) == 1:
+            raise OSError("the sink is down")
+
+    pipeline = Pipeline(stream(spark, folder), instances=2).count("user")
+    query = pipeline.start(sink, tmp_path, availableNow=True)
+    with pytest.raises(StreamingQueryException, match="the sink is down"):
+        query.awaitTermination()
+    finish(pipeline, sink, tmp_path)
+    assert sorted(seen) == [0, 4, 8, 12]
+    assert len(seen[4]) == 2
+    assert seen[4][0] == seen[4][1]
+    assert [len(seen[version]) for version in (0, 8, 12)] == [1, 1, 1]
+
+
+def test_state_that_does_not_fit_goes_through_the_disk(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    sinks = []
+    for most_bytes in (1, 1 << 27):
+        sink = MemorySink()
+        pipeline = Pipeline(stream(spark, folder), instances=2).count("user")
+        place = tmp_path / str(most_bytes)
+        finish(pipeline, sink, place, settings=Settings(most_bytes=most_bytes))
+        sinks.append({key: row["count"] for key, row in latest(sink.rows(), "user").items()})
+    assert sinks[0] == sinks[1]
+
+
+def test_each_batch_is_a_line_in_the_log(
+    spark: SparkSession, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="unskew.pipeline")
+    query = (
+        Pipeline(stream(spark, folder), instances=2)
+        .count("user")
+        .start(MemorySink(), tmp_path, availableNow=True)
+    )
+    query.awaitTermination()
+    lines = [record.getMessage() for record in caplog.records if record.name == "unskew.pipeline"]
+    assert len(lines) == FILES
+    assert all(f"batch {number}: {ROWS} rows in" in line for number, line in enumerate(lines))
+    # One action a batch: Spark counts each row once.
+    assert [each.numInputRows for each in query.recentProgress] == [ROWS] * FILES
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: p.start("console", "x"), "a pipeline needs a stage"),
+        (
+            lambda p: p.count("user").count("user", name="aggregate 0"),
+            "there is a stage 'aggregate 0'",
+        ),
+        (lambda p: p.aggregate("user", {"n": F.count("*")}), "not Spark's own, here n"),
+        (lambda p: p.aggregate("user", {"n": count()}, output="append"), "without a window"),
+        (lambda p: p.count("usr"), "there is no column 'usr'; there are 'user', 'time', 'ms'"),
+        (
+            lambda p: p.per_key("user", len, state="n long", output="n long", ttl=5),
+            "ttl is in event time: name the column with time=",
+        ),
+        (
+            lambda p: p.per_key("user", len, state="n long", output="n long", time="ms"),
+            "time='ms' must be a column of timestamps, but it is bigint",
+        ),
+        (lambda p: p.count("user").start(5, "x"), "a sink is a folder for Parquet files"),
+        (lambda p: Pipeline(p.df, balancer="best"), "there is no balancer 'best'; choose one of"),
+        (lambda p: Pipeline(p.df, instances=8, shards=4), "shards must be from 8 to"),
+    ],
+)
+def test_what_does_not_fit_is_told_at_the_call(
+    spark: SparkSession, folder: Path, make: Any, message: str
+) -> None:
+    with pytest.raises((BadParameter, KeyError), match=message):
+        make(Pipeline(stream(spark, folder), instances=2))
+
+
+def test_a_batch_is_no_stream(spark: SparkSession) -> None:
+    with pytest.raises(BadParameter, match=r"takes a stream, as spark\.readStream gives one"):
+        Pipeline(spark.range(3))

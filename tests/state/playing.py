@@ -1,0 +1,191 @@
+"""Pipelines without Spark: real operators and a real checkpoint, and this in place of the cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from unskew.aggregates import count
+from unskew.balance import Plan
+from unskew.keys import hash_keys
+from unskew.operators import Aggregation, Operator
+from unskew.operators.base import TIME
+from unskew.operators.task import NO_WATERMARK, Task, Work
+from unskew.state import Checkpoint, Manifest, Run, Spec
+from unskew.state.checkpoint import BATCH, INITIAL, batch_of, version_of
+from unskew.state.runs import HASH, NEVER, hashes_of, merge
+from unskew.state.segment import SegmentReader
+
+
+class Player:
+    """Play batches of stages that all get the same rows, and commit what `Cycle` would.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the state.
+    stages : sequence of Operator
+        Bound; keys first, then values.
+    plan : Plan
+        Of the first batch, of every stage.
+    windowed : bool
+        Whether the first key is a window and the second one its end in microseconds.
+    """
+
+    def __init__(
+        self, folder: Path, stages: Sequence[Operator], plan: Plan, *, windowed: bool = False
+    ) -> None:
+        self.checkpoint = Checkpoint(folder)
+        self.stages = stages
+        self.plan = plan
+        self.windowed = windowed
+        self.checkpoint.open(
+            Spec(
+                f"stage {number}",
+                repr(stage),
+                plan.shards,
+                tuple(f"{field.name}: {field.type}" for field in (*stage.keys, *stage.state)),
+            )
+            for number, stage in enumerate(stages)
+        )
+
+    def play(
+        self,
+        batch: int,
+        rows: pa.RecordBatch,
+        *,
+        kind: int = BATCH,
+        plan: Plan | None = None,
+        watermark: int = NO_WATERMARK,
+        done: bool = True,
+    ) -> Manifest:
+        """Do a batch, or what follows or precedes it; return what was committed."""
+        version = version_of(batch, kind)
+        number = len(self.stages)
+        first = version == INITIAL
+        base = Manifest.empty(number) if first else self.checkpoint.newest(version, number)
+        before, self.plan = self.plan, plan or self.plan
+        decision = {
+            "plans": [self.plan.to_json()] * len(self.stages),
+            "watermark": watermark,
+            "base": base.version,
+            "balancers": [{}] * len(self.stages),
+        }
+        self.checkpoint.decide(version, decision)
+        state = [dict(shards) for shards in base.stages]
+        tasks: list[dict[str, Any]] = []
+        merges: list[dict[str, Any]] = []
+        for number in range(len(self.stages)):
+            told, merged = self._stage(number, version, base, before, rows, watermark)
+            for each in told:
+                for shard, runs in each["runs"].items():
+                    state[number][shard] = tuple(Run(*run) for run in runs)
+                    if not runs:
+                        del state[number][shard]
+            tasks += [{**each, "runs": None} for each in told]
+            merges += merged
+        facts = {
+            "watermark": watermark,
+            "seconds": 0.25,
+            "tasks": tasks,
+            "merges": merges,
+            "moves": [len(self.plan.moves(before))] * len(self.stages),
+        }
+        output = [f"{version}.parquet"]
+        (self.checkpoint.output / output[0]).write_bytes(b"what came out")
+        manifest = Manifest(version, state, output, facts)
+        self.checkpoint.commit(manifest)
+        if done:
+            self.checkpoint.mark_done(version)
+        return manifest
+
+    def _stage(
+        self,
+        number: int,
+        version: int,
+        base: Manifest,
+        before: Plan,
+        rows: pa.RecordBatch,
+        watermark: int,
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return what the tasks and the merges of a stage tell."""
+        operator = self.stages[number]
+        taken = self._rows(operator, rows)
+        chosen = self.plan.route(hashes_of(taken), np.arange(taken.num_rows))
+        told, parts = [], []
+        for instance in range(self.plan.instances):
+            name = f"run-{version}-{number}-{instance}-1"
+            work = Work(
+                operator=operator,
+                plan=self.plan,
+                instance=instance,
+                shards=base.stages[number],
+                watermark=watermark,
+                segment=self.checkpoint.segments / f"{name}.arrow",
+                cooled=before.hot.keys() - self.plan.hot.keys(),
+            )
+            task = Task(work, SegmentReader(self.checkpoint.segments))
+            out = sum(
+                each.num_rows for each in task.run([taken.filter(pa.array(chosen == instance))])
+            )
+            parts += task.parts
+            rest = {"stage": number, "output": [], "rows_out": out, "seconds": 0.1}
+            told.append({**asdict(task.told), **rest, "node": {"host": "here", "process": 1}})
+        out = operator.gather(pa.concat_batches(parts)).num_rows if parts else 0
+        if number < len(self.stages) - 1:
+            # Rows on their way to the next stage go through the merge, too.
+            out += sum(each["rows_out"] for each in told)
+        merged = {"stage": number, "merge": True, "output": [], "rows_out": out}
+        return told, [merged] if self.plan.hot else []
+
+    def _rows(self, operator: Operator, rows: pa.RecordBatch) -> pa.RecordBatch:
+        keys = [rows.column(field.name) for field in operator.keys]
+        values = [rows.column(field.name) for field in operator.values]
+        times = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
+        if self.windowed:
+            times = keys[0].field("end").cast(pa.int64())
+        hashes = pa.array(hash_keys(*keys[1 if self.windowed else 0 :]))
+        schema = pa.schema(
+            [(HASH, pa.uint64()), (TIME, pa.int64()), *operator.keys, *operator.values]
+        )
+        return pa.RecordBatch.from_arrays([hashes, times, *keys, *values], schema=schema)
+
+
+def counting(*fields: pa.Field) -> Operator:
+    """Return the operator that counts the rows of each key."""
+    return Aggregation({"n": count()}).bind(fields, [])
+
+
+def users(*names: str | None) -> pa.RecordBatch:
+    """Return a batch of users."""
+    return pa.record_batch({"user": pa.array(names, pa.string())})
+
+
+def a_player(folder: Path, *, shards: int = 8, instances: int = 2, stages: int = 1) -> Player:
+    """Return a pipeline that counts users."""
+    stage = counting(pa.field("user", pa.string()))
+    return Player(folder, [stage] * stages, Plan.even(shards, instances))
+
+
+def play_initial(player: Player, rows: pa.RecordBatch) -> Manifest:
+    """Make the state that is there before the first batch."""
+    return player.play(batch_of(INITIAL), rows, kind=INITIAL - version_of(batch_of(INITIAL)))
+
+
+def rows_by_shard(
+    checkpoint: Checkpoint, manifest: Manifest, stage: int = 0
+) -> dict[int, list[dict[str, Any]]]:
+    """Return all rows that count, with what is ours alone, in the order that they have."""
+    reader = SegmentReader(checkpoint.segments)
+    return {
+        shard: merge([reader(run) for run in runs], oldest=True).to_pylist()
+        for shard, runs in manifest.stages[stage].items()
+    }
+
+
+__all__ = ["NEVER", "Player", "a_player", "counting", "play_initial", "rows_by_shard", "users"]

@@ -1,0 +1,105 @@
+"""The state of shards against a dict: whatever is written, in whatever order, is what is found."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unskew.state.manifest import Run
+from unskew.state.runs import EXPIRES, GONE, HASH, NEVER, hashes_of, removals, run_schema
+from unskew.state.segment import SegmentReader, SegmentWriter
+from unskew.state.shards import ShardStore
+
+SCHEMA = run_schema([pa.field("key", pa.string()), pa.field("value", pa.int64())])
+
+# Few hashes and several keys of each: collisions are what the rules are for.
+CHANGES = st.lists(
+    st.dictionaries(
+        st.integers(0, 12), st.dictionaries(st.sampled_from("ab"), st.integers()), max_size=8
+    ),
+    max_size=12,
+)
+
+
+def a_run(rows: dict[int, dict[str, int]]) -> pa.RecordBatch:
+    """Return a run that leaves of each hash the given keys and values, or nothing."""
+    flat = [
+        (number, key, value)
+        for number in sorted(rows)
+        for key, value in sorted(rows[number].items())
+    ]
+    kept = pa.RecordBatch.from_pylist(
+        [
+            {HASH: number, GONE: False, EXPIRES: NEVER, "key": key, "value": value % 2**40}
+            for number, key, value in flat
+        ],
+        SCHEMA,
+    )
+    gone = removals(np.array([n for n in rows if not rows[n]], dtype=np.uint64), SCHEMA)
+    both = pa.concat_batches([kept, gone])
+    return both.take(pa.array(np.argsort(hashes_of(both), kind="stable")))
+
+
+@given(CHANGES)
+def test_what_was_written_last_is_what_is_found(batches: list[dict[int, dict[str, int]]]) -> None:
+    model: dict[int, dict[str, int]] = {}
+    shards: dict[int, tuple[Run, ...]] = {}
+    with TemporaryDirectory() as folder:
+        reader = SegmentReader(Path(folder))
+        for number, rows in enumerate(batches):
+            store = ShardStore(shards, SCHEMA, reader)
+            with SegmentWriter(Path(folder) / str(number)) as writer:
+                written = store.write(7, a_run(rows), writer)
+            shards = {7: written.runs}
+            model |= rows
+            store = ShardStore(shards, SCHEMA, reader)
+
+            assert as_dict([store.all(7)]) == living(model)
+            asked = np.arange(0, 13, 2, dtype=np.uint64)
+            assert as_dict(store.find(7, asked)) == {
+                hashed: kept for hashed, kept in living(model).items() if hashed % 2 == 0
+            }
+            sizes = [run.rows for run in written.runs]
+            assert all(old > 2 * new for new, old in pairwise(sizes))
+
+
+def living(model: dict[int, dict[str, int]]) -> dict[int, dict[str, int]]:
+    return {
+        hashed: {key: value % 2**40 for key, value in rows.items()}
+        for hashed, rows in model.items()
+        if rows
+    }
+
+
+def as_dict(runs: list[pa.RecordBatch]) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for run in runs:
+        for row in run.to_pylist():
+            assert row["key"] not in found.setdefault(row[HASH], {})
+            found[row[HASH]][row["key"]] = row["value"]
+    return found
+
+
+def test_what_is_written_grows_with_what_is_touched(tmp_path: Path) -> None:
+    reader = SegmentReader(tmp_path)
+
+    def written_by_touching_the_same(rows: int) -> int:
+        base = a_run({number: {"a": 1} for number in range(rows)})
+        total = 0
+        with SegmentWriter(tmp_path / f"{rows}-base") as writer:
+            runs = ShardStore({}, SCHEMA, reader).write(0, base, writer).runs
+        for number in range(20):
+            with SegmentWriter(tmp_path / f"{rows}-{number}") as writer:
+                store = ShardStore({0: runs}, SCHEMA, reader)
+                done = store.write(0, a_run({each: {"a": number} for each in range(50)}), writer)
+            runs, total = done.runs, total + done.written
+        assert len(runs) == 2
+        return total
+
+    assert written_by_touching_the_same(20_000) == written_by_touching_the_same(2_000)
