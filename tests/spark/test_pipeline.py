@@ -92,9 +92,11 @@ def test_counts_are_those_of_a_batch_whatever_moves(
     assert all(each.rows == ROWS == int(each.loads[0].sum()) for each in reports)
     moved = sum(sum(each.moves) for each in reports)
     assert (moved == 0) if balancer == "static" else (moved > 0 or balancer == "greedy")
-    state = {row["user"]: row["state_n"] for row in read_state(spark, tmp_path).collect()}
-    if not isinstance(balancer, Restless):
-        assert state == wanted
+    # A hot key has a part on each of its instances.
+    state: Counter[str] = Counter()
+    for row in read_state(spark, tmp_path).collect():
+        state[row["user"]] += row["state_n"]
+    assert state == wanted
 
 
 def test_windows_are_those_of_sparks_own_stream(
