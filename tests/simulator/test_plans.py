@@ -134,16 +134,19 @@ def test_hot_keys_are_dealt_to_their_instances_in_turn(
     assert after.busy.sum() == pytest.approx(cold.size * WORK)
 
 
-def test_a_report_tells_of_the_keys_with_most_service_not_of_those_with_most_tuples() -> None:
-    keys = np.arange(5000, dtype=np.uint64) % 500
+def test_a_report_tells_of_the_keys_with_most_service_and_of_those_that_are_hot() -> None:
+    # Each key comes ten times in an interval, and ten times in the next.
+    keys = np.arange(10_001, dtype=np.uint64) % 500
     service = PerKey(1e-4, 1e-2)
-    script = Script()
-    stage = Stage("count", 2, service, "key", shards=8, balancer=script)
-    simulate(Given(np.append(keys, 0)), Steady(1000.0), [stage], control=5.0005)
     work = service.work(np.arange(500, dtype=np.uint64), 0) * 10
-    hottest = np.argsort(-work)[: 2 * 16].tolist()
-    assert script.seen[0].hot == pytest.approx({key: work[key] for key in hottest})
-    assert not script.seen[0].can_split
+    script = Script({int(work.argmin()): (1,)})
+    stage = Stage("count", 2, service, "key", shards=8, balancer=script)
+    simulate(Given(keys), Steady(1000.0), [stage], control=5.0005)
+    hottest = {key: work[key] for key in np.argsort(-work)[: 2 * 16].tolist()}
+    before, after = script.seen
+    assert before.hot == pytest.approx(hottest)
+    assert after.hot == pytest.approx(hottest | {int(work.argmin()): work.min()})
+    assert not before.can_split
 
 
 NETWORK = Network(local=1e-4, latency=2e-3)

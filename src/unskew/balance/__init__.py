@@ -22,6 +22,8 @@ def balancer(name: str | Balancer, **parameters: Any) -> Balancer:
     'greedy'
     """
     if isinstance(name, Balancer):
+        if parameters:
+            raise BadParameter(f"{name.name} is made already; leave {', '.join(parameters)} away")
         return name
     if name not in BALANCERS:
         raise BadParameter(f"there is no balancer {name!r}; choose one of {', '.join(BALANCERS)}")

@@ -89,7 +89,7 @@ class Told:
     written, read : int
         Bytes of state.
     hot : list
-        (hash, rows) of the keys with most rows.
+        (hash, rows) of the keys that are split, and of those with most rows.
     """
 
     instance: int
@@ -342,11 +342,17 @@ class Task:
         starts = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1]) != 0)
         totals = np.add.reduceat(rows, starts)
         most = np.argpartition(-totals, min(HOTTEST, totals.size - 1))[:HOTTEST]
+        # Of keys that are split every part is told, however small.
+        split = np.flatnonzero(np.isin(hashes[starts], self._hot))
+        chosen = np.union1d(most, split)
         hottest = [
             *told.hot,
-            *zip(hashes[starts[most]].tolist(), totals[most].tolist(), strict=True),
+            *zip(hashes[starts[chosen]].tolist(), totals[chosen].tolist(), strict=True),
         ]
-        told.hot = sorted(hottest, key=lambda pair: (-pair[1], pair[0]))[:HOTTEST]
+        ranked = sorted(hottest, key=lambda pair: (-pair[1], pair[0]))
+        known = set(self._hot.tolist())
+        rest = [pair for pair in ranked if pair[0] not in known]
+        told.hot = [*(pair for pair in ranked if pair[0] in known), *rest[:HOTTEST]]
 
 
 def _slices(shards: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:

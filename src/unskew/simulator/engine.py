@@ -143,9 +143,10 @@ def simulate(
 ) -> Result:
     """Send a workload through stages, and measure.
 
-    Each stage routes by the real groupings, one for each instance of the stage before, and every
-    instance serves its tuples one after the other in the order in which they come. The same
-    arguments give the same numbers, whatever the chunk.
+    Each stage routes by the real groupings, one for each instance of the stage before, or by its
+    plan as a pipeline on Spark does (see `Stage`), and every instance serves its tuples one after
+    the other in the order in which they come. The same arguments give the same numbers, whatever
+    the chunk.
 
     Parameters
     ----------

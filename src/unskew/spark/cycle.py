@@ -223,7 +223,7 @@ class Cycle:
             plan = Plan.from_json(decision["plans"][number])
             known = decision["balancers"][number]
             # Another balancer than before begins with the plan, and knows nothing.
-            if known.get("name") == stage.balancer.name and known["knows"]:
+            if known.get("name") == stage.balancer.name:
                 _restore(stage.balancer, known["knows"])
             report = report_of(manifest, number, stage)
             following = stage.balancer.next_plan(plan, report)
@@ -248,8 +248,11 @@ class Cycle:
             rows = sent.mapInArrow(_function(step.run), out)
             if plan.hot:
                 merging = min(stage.instances, len(plan.hot))
-                home = F.coalesce(F.pmod(HASH, F.lit(merging)), F.lit(0)).cast("int")
-                rows = rows.repartitionById(merging, home).mapInArrow(_function(step.merge), out)
+                # Rows without a hash are no parts: they go where most of them are already.
+                place = F.pmod(F.coalesce(HASH, F.spark_partition_id()), F.lit(merging))
+                placed = rows.withColumn(_INSTANCE, place.cast("int"))
+                met = placed.repartitionById(merging, F.col(_INSTANCE)).drop(_INSTANCE)
+                rows = met.mapInArrow(_function(step.merge), out)
         with _not_adaptive(df.sparkSession):
             return [json.loads(row[0]) for row in rows.select(TOLD).collect()]
 

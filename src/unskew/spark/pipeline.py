@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,7 @@ class Pipeline:
         """
         if not self.stages:
             raise BadParameter("a pipeline needs a stage; add one with .aggregate or .per_key")
+        target = sink_of(sink)
         folder = Path(checkpoint).absolute()
         ours = Checkpoint(Path(state).absolute() if state is not None else folder / "unskew")
         ours.open([stage.spec for stage in self.stages])
@@ -209,7 +211,7 @@ class Pipeline:
             checkpoint=ours,
             offsets=folder / "spark" / "offsets",
             order=order_of(self.df),
-            sink=sink_of(sink),
+            sink=target,
             settings=settings or Settings(),
             watch=watch,
         )
@@ -247,6 +249,10 @@ class Pipeline:
         operator, columns, output = made
         if any(stage.name == name for stage in self.stages):
             raise BadParameter(f"there is a stage {name!r} already; call this one otherwise")
+        balancer = make_balancer(self.balancer)
+        if any(stage.balancer is balancer for stage in self.stages):
+            # Balancers remember, so that each stage needs its own.
+            balancer = deepcopy(balancer)
         stage = Stage(
             name=name,
             operator=operator,
@@ -254,7 +260,7 @@ class Pipeline:
             output=output,
             instances=self.instances,
             shards=self.shards,
-            balancer=make_balancer(self.balancer),
+            balancer=balancer,
         )
         added = Pipeline(
             self.df, instances=self.instances, shards=self.shards, balancer=self.balancer
