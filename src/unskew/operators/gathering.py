@@ -33,21 +33,12 @@ class Gathering:
         Returns the shard of each hash.
     most_bytes : int
         Entries to hold.
-    scratch : path, optional
-        Where temporary files go; the system's folder by default.
     """
 
-    def __init__(
-        self,
-        operator: Operator,
-        shard_of: ShardOf,
-        most_bytes: int,
-        scratch: Path | None = None,
-    ) -> None:
+    def __init__(self, operator: Operator, shard_of: ShardOf, most_bytes: int) -> None:
         self._operator = operator
         self._shard_of = shard_of
         self._most = most_bytes
-        self._scratch = scratch
         self._rows: list[pa.RecordBatch] = []
         self._row_bytes = 0
         self._held: list[pa.RecordBatch] = []
@@ -68,11 +59,6 @@ class Gathering:
         """Remove what was written."""
         if self._folder is not None:
             self._folder.cleanup()
-
-    @property
-    def spilled(self) -> int:
-        """How many times entries were written to disk."""
-        return len(self._spills)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows: hash, time, keys, values."""
@@ -137,7 +123,7 @@ class Gathering:
         shards, entries = self._ordered(self._operator.join(self._held))
         self._held, self._held_bytes = [], 0
         if self._folder is None:
-            self._folder = TemporaryDirectory(prefix="unskew-spill-", dir=self._scratch)
+            self._folder = TemporaryDirectory(prefix="unskew-spill-")
         path = Path(self._folder.name) / f"{len(self._spills)}.arrow"
         present, starts = np.unique(shards, return_index=True)
         ends = [*starts[1:].tolist(), shards.size]

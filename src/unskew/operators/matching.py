@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unskew.aggregates.numbering import number_rows
@@ -81,8 +80,3 @@ def _equal(left: pa.Array, right: pa.Array) -> bool:
 def select(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     """Return some rows of a batch."""
     return batch.take(pa.array(rows))
-
-
-def sort(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
-    """Return the rows in the order of one column."""
-    return batch.take(pc.sort_indices(batch.column(column)))

@@ -323,7 +323,6 @@ class Task:
     def _keep(self, shard: int, written: Written) -> None:
         self.told.runs[shard] = [list(run) for run in written.runs]
         self.told.written += written.written
-        self._store.shards = {**self._store.shards, shard: written.runs}
 
     def _segment(self) -> SegmentWriter:
         if self._writer is None:

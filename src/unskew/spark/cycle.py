@@ -235,9 +235,12 @@ class Cycle:
     ) -> list[dict[str, Any]]:
         """Run the job of a batch; return what its tasks told."""
         rows = df
+        earlier = self.checkpoint.plan(base.version)
         for number, stage in enumerate(self.stages):
-            step = self._step(number, version, base, decision)
-            plan = Plan.from_json(step.plan)
+            plan = Plan.from_json(decision["plans"][number])
+            before = plan if earlier is None else Plan.from_json(earlier["plans"][number])
+            cooled = sorted(before.hot.keys() - plan.hot.keys())
+            step = self._step(number, version, base, decision, cooled)
             passed = [F.col(TOLD)] if number else []
             taken = rows.select(*passed, *stage.columns)
             order = self.order if number == 0 else Order(False, "a stage upstream is a shuffle")
@@ -265,13 +268,18 @@ class Cycle:
         sent = send(rows, instances, known, _INSTANCE)
         return self._pins.pin(sent, instances, _INSTANCE).drop(_INSTANCE)
 
-    def _step(self, number: int, version: int, base: Manifest, decision: dict[str, Any]) -> Step:
-        earlier = self.checkpoint.plan(base.version)
-        hot = set() if earlier is None else set(Plan.from_json(earlier["plans"][number]).hot)
+    def _step(
+        self,
+        number: int,
+        version: int,
+        base: Manifest,
+        decision: dict[str, Any],
+        cooled: list[int],
+    ) -> Step:
         return Step(
             operator=self.stages[number].operator,
             plan=decision["plans"][number],
-            cooled=sorted(hot - Plan.from_json(decision["plans"][number]).hot.keys()),
+            cooled=cooled,
             stage=number,
             base=base.version,
             folder=str(self.checkpoint.folder),

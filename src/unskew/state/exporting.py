@@ -45,7 +45,8 @@ def write_parquet(chosen: Chosen, path: Path) -> int:
             rows += table.num_rows
     except pa.ArrowNotImplementedError as error:
         raise BadParameter(
-            f"Parquet cannot hold the state of stage {chosen.stage}: {error}"
+            f"Parquet cannot hold the state of stage {chosen.stage}: {error}; read it with "
+            f"unskew.spark.read_state"
         ) from error
     finally:
         if writer is not None:

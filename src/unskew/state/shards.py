@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ class ShardStore:
     """
 
     def __init__(self, shards: Shards, schema: pa.Schema, opener: Opener) -> None:
-        self.shards = shards
+        self.shards = dict(shards)
         self.schema = schema
         self._open = opener
 
@@ -75,23 +75,19 @@ class ShardStore:
             rows += run.rows
             taken.append(self._open(run))
         merged = merge(taken, oldest=not older) if len(taken) > 1 or not older else changes
-        if not merged.num_rows:
-            return Written(tuple(older), 0)
-        run = writer.add(merged)
-        return Written((run, *older), run.length)
+        return self._keep(shard, merged, tuple(older), writer)
 
     def replace(self, shard: int, rows: pa.RecordBatch, writer: SegmentWriter) -> Written:
         """Write all that is left of a shard as its only run."""
-        if not rows.num_rows:
-            return Written((), 0)
-        run = writer.add(rows)
-        return Written((run,), run.length)
+        return self._keep(shard, rows, (), writer)
 
-
-def due(store: ShardStore, shards: Iterable[int], now: int) -> list[int]:
-    """Return the shards in which something may have expired."""
-    return [
-        shard
-        for shard in shards
-        if (expires := store.next_expiry(shard)) is not None and expires <= now
-    ]
+    def _keep(
+        self, shard: int, rows: pa.RecordBatch, older: tuple[Run, ...], writer: SegmentWriter
+    ) -> Written:
+        """Write a run, if it has rows, in front of older ones; what is read later counts it in."""
+        written = 0
+        if rows.num_rows:
+            run = writer.add(rows)
+            older, written = (run, *older), run.length
+        self.shards[shard] = older
+        return Written(older, written)
