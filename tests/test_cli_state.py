@@ -21,8 +21,8 @@ from unskew.cli import main
 from unskew.cli.state import state_command
 from unskew.keys import hash_keys
 from unskew.state import Run
-from unskew.state.checkpoint import FLUSHED, SETTLED
 from unskew.state.segment import SegmentReader
+from unskew.state.versions import Kind
 
 EVIL = "a [red]b\n\x1b[31mc\x07\u202e"
 
@@ -139,10 +139,10 @@ def test_what_came_before_the_first_batch_and_after_the_last_is_told() -> None:
     play_initial(made, users("a"))
     assert ": initial state\n" in run("checkpoint").stdout
     made.play(0, users("a"))
-    made.play(0, users(), kind=SETTLED, watermark=1_700_000_000_000_000)
+    made.play(0, users(), kind=Kind.SETTLED, watermark=1_700_000_000_000_000)
     assert "after batch 0, settled, watermark 2023-11-14 22:13:20 UTC" in run("checkpoint").stdout
-    made.play(0, users(), kind=FLUSHED, watermark=NEVER - 1)
-    assert "state after batch 0, flushed, everything flushed" in run("checkpoint").stdout
+    made.play(0, users(), kind=Kind.FLUSHED, watermark=NEVER - 1)
+    assert "state after batch 0, flushed" in run("checkpoint").stdout
 
 
 def test_a_damaged_batch_is_a_line_among_the_others(player: Player) -> None:

@@ -79,6 +79,10 @@ class UnsupportedFolder(UnskewError, OSError):
     """A folder cannot hold state: it is read-only, or cannot refuse a second file of a name."""
 
 
+class CannotWrite(UnskewError, OSError):
+    """A file of a checkpoint could not be written, as on a full disk; nothing was committed."""
+
+
 class DamagedCheckpoint(UnskewError, ValueError):
     """A file of a checkpoint is missing, cut or altered."""
 

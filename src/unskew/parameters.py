@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
+from inspect import signature
 from math import isfinite
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unskew.errors import BadParameter
+
+
+def check_names(
+    what: str, made_by: Callable[..., Any], given: Iterable[str], *, others: Collection[str] = ()
+) -> None:
+    """Refuse names that are no parameters of what is made, or that others fill in."""
+    known = [key for key in signature(made_by).parameters if key not in others]
+    for key in given:
+        if key not in known:
+            takes = ", ".join(known) or "none"
+            raise BadParameter(f"{what} has no parameter {key!r}; it takes {takes}")
 
 
 def key_hashes(function: str, keys: object) -> NDArray[np.uint64]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,23 +17,23 @@ from unskew.balance import Plan
 from unskew.keys import hash_keys
 from unskew.operators import Operator
 from unskew.operators.base import TIME
-from unskew.operators.task import MOST_BYTES, NO_WATERMARK, Task, Work
+from unskew.operators.task import MOST_BYTES, Task, Work
 from unskew.state.manifest import Run
-from unskew.state.runs import HASH
+from unskew.state.runs import HASH, NEVER, NO_WATERMARK
 from unskew.state.segment import SegmentReader
 
 
 def run(
     operator: Operator,
     batches: Iterable[pa.RecordBatch],
-    keys: Sequence[str],
+    keys: str | Sequence[str],
     *,
     time: str | None = None,
     watermarks: Sequence[int] = (),
     plans: Sequence[Plan] = (),
     most_bytes: int = MOST_BYTES,
 ) -> list[pa.RecordBatch]:
-    """Return what comes out of each batch, in the order of its columns.
+    """Return what comes out of each batch, its rows sorted by their text.
 
     Parameters
     ----------
@@ -42,22 +41,33 @@ def run(
         Not bound yet.
     batches : iterable of pyarrow.RecordBatch
         Of the same columns.
-    keys : sequence of str
+    keys : str or sequence of str
         Names of the key columns; all others are values.
     time : str, optional
         Column of event time in microseconds, as int64: the end of the window in windowed
         aggregations, among the keys there.
     watermarks : sequence of int, optional
-        Of each batch, in microseconds; without one nothing is late and nothing expires.
+        Of each batch, in microseconds: what it lets expire, and what is late in the next. Without
+        one nothing is late and nothing expires.
     plans : sequence of Plan, optional
         Of each batch, all with the same number of shards: state moves as they say. The last one
         goes on; by default there is one instance with four shards.
     most_bytes : int
         Entries to hold in memory.
+
+    Examples
+    --------
+    >>> from unskew.aggregates import count
+    >>> from unskew.operators import Aggregation
+    >>> rows = pa.record_batch({"user": ["a", "b", "a"]})
+    >>> [out.to_pydict() for out in run(Aggregation({"n": count()}), [rows], "user")]
+    [{'user': ['a', 'b'], 'n': [2, 1]}]
     """
+    keys = [keys] if isinstance(keys, str) else keys
     plans = plans or [Plan.even(4, 1)]
     out = []
     state: dict[int, tuple[Run, ...]] = {}
+    watermark = NO_WATERMARK
     bound = None
     hot: set[int] = set()
     with TemporaryDirectory(prefix="unskew-testing-") as folder:
@@ -73,34 +83,36 @@ def run(
             chosen = plan.route(rows.column(HASH).to_numpy(), np.arange(rows.num_rows))
             made: list[pa.RecordBatch] = []
             parts: list[pa.RecordBatch] = []
-            told = []
+            changed: dict[int, tuple[Run, ...]] = {}
+            late, watermark = watermark, _at(watermarks, number)
             for instance in range(plan.instances):
                 work = Work(
                     operator=bound,
                     plan=plan,
                     instance=instance,
                     shards=state,
-                    watermark=watermarks[number] if number < len(watermarks) else NO_WATERMARK,
                     segment=Path(folder) / f"{number}-{instance}.arrow",
+                    late=late,
+                    watermark=watermark,
                     cooled=hot - plan.hot.keys(),
                     most_bytes=most_bytes,
                 )
                 task = Task(work, reader)
                 made += task.run([rows.filter(pa.array(chosen == instance))])
                 parts += task.parts
-                told.append(task.told)
+                changed |= task.report.runs
             if parts:
-                made.append(bound.gather(pa.concat_batches(parts)))
+                made.append(bound.merge(pa.concat_batches(parts)))
             schema = pa.schema(list(bound.output))
             out.append(_in_order(pa.Table.from_batches(made, schema).combine_chunks(), schema))
             # All at once: tasks of one batch do not see what the others write.
-            state = {**state, **{s: _runs(runs) for each in told for s, runs in each.runs.items()}}
+            state = state | changed
             hot = set(plan.hot)
     return out
 
 
-def _runs(told: list[list[Any]]) -> tuple[Run, ...]:
-    return tuple(Run(*each) for each in told)
+def _at(watermarks: Sequence[int], number: int) -> int:
+    return watermarks[number] if number < len(watermarks) else NO_WATERMARK
 
 
 def _rows(
@@ -113,7 +125,7 @@ def _rows(
     """Return the columns as an engine would bring them."""
     hashed = [name for name in keys if name != time] or list(keys)
     hashes = hash_keys(*(batch.column(name) for name in hashed))
-    times = batch.column(time) if time else pa.array(np.zeros(batch.num_rows, dtype=np.int64))
+    times = batch.column(time) if time else pa.array(np.full(batch.num_rows, NEVER))
     fields = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64())]
     columns = [batch.column(name) for name in (*keys, *values)]
     schema = pa.schema([*fields, *operator.keys, *operator.values])

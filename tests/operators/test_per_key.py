@@ -97,3 +97,22 @@ def test_bad_parameters_are_refused() -> None:
         PerKey(adding, state=STATE, output=OUTPUT, ttl=0)
     with pytest.raises(BadParameter, match="only does with ttl="):
         PerKey(adding, state=STATE, output=OUTPUT, expired=lambda key, state: None)
+
+
+def test_a_row_without_a_time_counts_and_a_changed_key_is_found_again() -> None:
+    def careless(key: dict[str, Any], rows: pa.RecordBatch, state: dict[str, Any] | None) -> Any:
+        name = key.pop("key")
+        total = rows.num_rows + (state["total"] if state else 0)
+        return {"total": total, "seen": []}, [{"key": name, "total": total}]
+
+    operator = PerKey(careless, state=STATE, output=OUTPUT, ttl=1.0)
+    rows = pa.record_batch(
+        {
+            "key": ["a", "a"],
+            "value": pa.array([1, 2]),
+            "time": pa.array([None, 9_000_000], pa.int64()),
+        }
+    )
+    watermarks = [8_000_000, 8_500_000]
+    found = run(operator, [rows, rows], "key", time="time", watermarks=watermarks)
+    assert [batch.column("total").to_pylist() for batch in found] == [[2], [4]]

@@ -1,8 +1,8 @@
 """A pipeline in a process of its own, to be killed: at a point of its cycle, or at any moment.
 
 Run as a script: ``pipeline_drill.py FOLDER BATCHES [POINT BATCH]``. Counts an endless stream into
-FOLDER until it has so many batches, or kills itself, its JVM and its workers at the point. A file
-FOLDER/begun appears when the first batch of a run begins.
+FOLDER until it has so many batches, or kills itself and its JVM at the point; its workers end by
+themselves. A file FOLDER/begun appears when the first batch of a run begins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from unskew.aggregates import Count, Groups
 from unskew.balance import Balancer, Plan, Report
 from unskew.spark import BatchReport, Pipeline, Settings, sinks
 from unskew.state import Checkpoint, shards
-from unskew.state.checkpoint import version_of
+from unskew.state.versions import version_of
 
 ROWS = 3000
 POINTS = [
@@ -187,7 +187,7 @@ def patched(point: str | None, at: int) -> Any:
             kill()
         os.link(source, target)
 
-    def collect_half(self: Checkpoint, kept: int, grace: float) -> int:
+    def collect_half(self: Checkpoint, kept: int, grace: float) -> None:
         removed: list[Path] = []
         unlink = Path.unlink
 
@@ -198,7 +198,7 @@ def patched(point: str | None, at: int) -> Any:
             unlink(path, **other)
 
         with patch.object(Path, "unlink", remove):
-            return collect(self, kept, grace)
+            collect(self, kept, grace)
 
     collect = Checkpoint.collect_garbage
     replaced: dict[str, tuple[Any, str, Any]] = {

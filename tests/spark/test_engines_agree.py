@@ -19,7 +19,7 @@ from unskew.balance import Balancer, Plan, Report
 from unskew.simulator import Constant, Result, Stage, Trace, simulate
 from unskew.spark import BatchReport, MemorySink, Pipeline
 from unskew.state import Checkpoint
-from unskew.state.checkpoint import version_of
+from unskew.state.versions import version_of
 from unskew.workloads import Zipf
 from unskew.workloads.base import Generated
 
@@ -91,8 +91,7 @@ def on_spark(
     )
     query.awaitTermination()
     log = Checkpoint(folder / "checkpoint" / "unskew")
-    decisions = [log.plan(version_of(number)) for number in range(BATCHES)]
-    plans = [Plan.from_json(each["plans"][0]) for each in decisions if each is not None]
+    plans = [log.decided(version_of(number)).plans[0] for number in range(BATCHES)]
     return reports, plans, sink.rows()
 
 

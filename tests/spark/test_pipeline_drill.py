@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,24 +22,30 @@ from unskew.spark import read_state
 pytestmark = pytest.mark.drill
 
 BATCHES = 6
+DRILL = Path(__file__).with_name("pipeline_drill.py")
+OWN_MOUNTS = ("unshare", "--map-root-user", "--mount", "sh", "-c")
 
 
-def start(folder: Path, *arguments: object) -> subprocess.Popen[bytes]:
-    """Start the pipeline in a group of processes of its own."""
+def start(
+    folder: Path,
+    *arguments: object,
+    command: Sequence[str] = (),
+    errors: str = "errors",
+) -> subprocess.Popen[bytes]:
+    """Start the pipeline, or another command, in a group of processes of its own."""
     folder.mkdir(exist_ok=True)
     (folder / "begun").unlink(missing_ok=True)
-    script = Path(__file__).with_name("pipeline_drill.py")
-    with (folder / "errors").open("wb") as errors:
+    with (folder / errors).open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, str(script), str(folder), *map(str, arguments)],
+            command or [sys.executable, str(DRILL), str(folder), *map(str, arguments)],
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(script.parents[1]), *sys.path]),
+                "PYTHONPATH": os.pathsep.join([str(DRILL.parents[1]), *sys.path]),
                 "SPARK_WORKER_DIR": str(folder / "workers"),
                 "TMPDIR": str(folder),
             },
             stdout=subprocess.DEVNULL,
-            stderr=errors,
+            stderr=file,
             start_new_session=True,
         )
 
@@ -80,6 +88,58 @@ def test_an_executor_of_three_is_killed_in_a_batch(spark: SparkSession, tmp_path
     assert (tmp_path / "killed").exists()
     batches, lost, doubled = difference(spark, tmp_path)
     assert batches >= BATCHES
+    assert (lost, doubled) == (0, 0)
+
+
+def test_two_drivers_at_once_do_not_count_anything_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    drivers = [start(tmp_path, 1000), start(tmp_path, 1000, errors="errors of the second")]
+    deadline = time.monotonic() + 300
+    while all(driver.poll() is None for driver in drivers):
+        assert time.monotonic() < deadline, "both go on"
+        time.sleep(0.1)
+    for driver in drivers:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    told = (tmp_path / "errors").read_text() + (tmp_path / "errors of the second").read_text()
+    # Whoever of the two sees it first: the state, or Spark's own log of offsets.
+    assert "two queries must not share a checkpoint" in told or "CONCURRENT" in told, told[-3000:]
+    done = [int(path.name.partition("-")[2]) for path in tmp_path.glob("batch-*")]
+    finish(tmp_path, max(done, default=0) + 3)
+    _, lost, doubled = difference(spark, tmp_path)
+    assert (lost, doubled) == (0, 0)
+
+
+def test_a_full_disk_stops_the_pipeline_and_room_lets_it_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    state = tmp_path / "checkpoint" / "unskew"
+    state.mkdir(parents=True)
+    try:
+        subprocess.run([*OWN_MOUNTS, f"mount -t tmpfs none '{state}'"], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small disk cannot be had here: {error}")
+    # The disk is seen by these commands alone, and gone with them; what is on it is taken along.
+    small, large = f"mount -t tmpfs -o size=300k none '{state}'", "mount -o remount,size=64m"
+    run = f"'{sys.executable}' '{DRILL}' '{tmp_path}'"
+    commands = (
+        f"{small} && {{ {run} 1000 2> '{tmp_path}/full'; echo $? > '{tmp_path}/code'; }} && "
+        f"ls -A '{state}/manifests' > '{tmp_path}/manifests' && {large} '{state}' && "
+        f"{run} 60 && cp -a '{state}' '{tmp_path}/state'"
+    )
+    process = start(tmp_path, command=[*OWN_MOUNTS, commands])
+    assert process.wait(timeout=300) == 0, (tmp_path / "errors").read_text()[-3000:]
+    assert (tmp_path / "code").read_text() == "1\n"
+    told = (tmp_path / "full").read_text()
+    assert "could not be written" in told, told[-3000:]
+    assert "No space left on device" in told
+    assert (tmp_path / "manifests").read_text()
+    shutil.rmtree(state)
+    (tmp_path / "state").rename(state)
+    batches, lost, doubled = difference(spark, tmp_path)
+    assert batches >= 60
     assert (lost, doubled) == (0, 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,13 @@ from unskew.balance import Plan
 from unskew.keys import hash_keys
 from unskew.operators import Aggregation, Operator
 from unskew.operators.base import TIME
-from unskew.operators.task import NO_WATERMARK, Task, Work
-from unskew.state import Checkpoint, Manifest, Run, Spec
-from unskew.state.checkpoint import BATCH, INITIAL, batch_of, version_of
-from unskew.state.runs import HASH, NEVER, hashes_of, merge
+from unskew.operators.task import Task, Work
+from unskew.operators.task_report import TaskReport
+from unskew.state import Checkpoint, Manifest, Spec
+from unskew.state.decision import Decision
+from unskew.state.runs import HASH, NEVER, NO_WATERMARK, hashes_of, merge
 from unskew.state.segment import SegmentReader
+from unskew.state.versions import INITIAL, Kind, batch_of, version_of
 
 
 class Player:
@@ -59,35 +60,31 @@ class Player:
         batch: int,
         rows: pa.RecordBatch,
         *,
-        kind: int = BATCH,
+        kind: Kind | None = Kind.BATCH,
         plan: Plan | None = None,
         watermark: int = NO_WATERMARK,
         done: bool = True,
     ) -> Manifest:
-        """Do a batch, or what follows or precedes it; return what was committed."""
-        version = version_of(batch, kind)
+        """Do a batch, or what follows, or without a kind precedes it; return what was committed."""
+        version = INITIAL if kind is None else version_of(batch, kind)
         number = len(self.stages)
         first = version == INITIAL
         base = Manifest.empty(number) if first else self.checkpoint.newest(version, number)
         before, self.plan = self.plan, plan or self.plan
-        decision = {
-            "plans": [self.plan.to_json()] * len(self.stages),
-            "watermark": watermark,
-            "base": base.version,
-            "balancers": [{}] * len(self.stages),
-        }
+        number = len(self.stages)
+        decision = Decision([self.plan] * number, watermark, base.version, [{}] * number)
         self.checkpoint.decide(version, decision)
         state = [dict(shards) for shards in base.stages]
         tasks: list[dict[str, Any]] = []
         merges: list[dict[str, Any]] = []
         for number in range(len(self.stages)):
             told, merged = self._stage(number, version, base, before, rows, watermark)
-            for each in told:
-                for shard, runs in each["runs"].items():
-                    state[number][shard] = tuple(Run(*run) for run in runs)
+            for report in told:
+                for shard, runs in report.runs.items():
+                    state[number][shard] = runs
                     if not runs:
                         del state[number][shard]
-            tasks += [{**each, "runs": None} for each in told]
+            tasks += [report.without_runs() for report in told]
             merges += merged
         facts = {
             "watermark": watermark,
@@ -112,7 +109,7 @@ class Player:
         before: Plan,
         rows: pa.RecordBatch,
         watermark: int,
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    ) -> tuple[list[TaskReport], list[dict[str, Any]]]:
         """Return what the tasks and the merges of a stage tell."""
         operator = self.stages[number]
         taken = self._rows(operator, rows)
@@ -125,8 +122,10 @@ class Player:
                 plan=self.plan,
                 instance=instance,
                 shards=base.stages[number],
-                watermark=watermark,
                 segment=self.checkpoint.segments / f"{name}.arrow",
+                stage=number,
+                late=base.facts.get("watermark", NO_WATERMARK),
+                watermark=watermark,
                 cooled=before.hot.keys() - self.plan.hot.keys(),
             )
             task = Task(work, SegmentReader(self.checkpoint.segments))
@@ -134,19 +133,17 @@ class Player:
                 each.num_rows for each in task.run([taken.filter(pa.array(chosen == instance))])
             )
             parts += task.parts
-            rest = {"stage": number, "output": [], "rows_out": out, "seconds": 0.1}
-            told.append({**asdict(task.told), **rest, "node": {"host": "here", "process": 1}})
-        out = operator.gather(pa.concat_batches(parts)).num_rows if parts else 0
-        if number < len(self.stages) - 1:
-            # Rows on their way to the next stage go through the merge, too.
-            out += sum(each["rows_out"] for each in told)
-        merged = {"stage": number, "merge": True, "output": [], "rows_out": out}
-        return told, [merged] if self.plan.hot else []
+            task.report.rows_out = out
+            task.report.seconds = 0.1
+            task.report.node = {"name": "here:1", "cpu": 0.5, "memory": 0.5}
+            told.append(task.report)
+        out = operator.merge(pa.concat_batches(parts)).num_rows if parts else 0
+        return told, [{"stage": number, "rows_out": out, "seconds": 0.1}] if parts else []
 
     def _rows(self, operator: Operator, rows: pa.RecordBatch) -> pa.RecordBatch:
         keys = [rows.column(field.name) for field in operator.keys]
         values = [rows.column(field.name) for field in operator.values]
-        times = pa.array(np.zeros(rows.num_rows, dtype=np.int64))
+        times = pa.array(np.full(rows.num_rows, NEVER))
         if self.windowed:
             times = keys[0].field("end").cast(pa.int64())
         hashes = pa.array(hash_keys(*keys[1 if self.windowed else 0 :]))
@@ -174,7 +171,7 @@ def a_player(folder: Path, *, shards: int = 8, instances: int = 2, stages: int =
 
 def play_initial(player: Player, rows: pa.RecordBatch) -> Manifest:
     """Make the state that is there before the first batch."""
-    return player.play(batch_of(INITIAL), rows, kind=INITIAL - version_of(batch_of(INITIAL)))
+    return player.play(batch_of(INITIAL), rows, kind=None)
 
 
 def rows_by_shard(

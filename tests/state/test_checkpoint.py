@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from unskew.balance import Plan
 from unskew.errors import (
     CheckpointTaken,
     DamagedCheckpoint,
@@ -14,7 +15,8 @@ from unskew.errors import (
     WrongCheckpoint,
 )
 from unskew.state import Checkpoint, Manifest, Run, Spec
-from unskew.state.checkpoint import FLUSHED, INITIAL, SETTLED, version_of
+from unskew.state.decision import Decision
+from unskew.state.versions import INITIAL, Kind, version_of
 
 SPEC = Spec("count", "aggregation(n=Count())", 8, ("user: string", "state_n: int64"))
 RUN = Run("a-0-0-1.arrow", 64, 100, 7, 3, 2**60)
@@ -51,12 +53,12 @@ def test_a_batch_goes_on_from_the_flush_after_the_one_before(checkpoint: Checkpo
     assert checkpoint.newest(version_of(0), 1) == Manifest.empty(1)
     checkpoint.commit(a_manifest(version_of(0), "first"))
     assert checkpoint.newest(version_of(1), 1).files() == {"first"}
-    checkpoint.commit(a_manifest(version_of(0, SETTLED), "flushed"))
+    checkpoint.commit(a_manifest(version_of(0, Kind.SETTLED), "flushed"))
     assert checkpoint.newest(version_of(1), 1).files() == {"flushed"}
-    assert checkpoint.newest(version_of(0, SETTLED), 1).files() == {"first"}
-    checkpoint.commit(a_manifest(version_of(0, FLUSHED), "all out"))
+    assert checkpoint.newest(version_of(0, Kind.SETTLED), 1).files() == {"first"}
+    checkpoint.commit(a_manifest(version_of(0, Kind.FLUSHED), "all out"))
     assert checkpoint.newest(version_of(1), 1).files() == {"all out"}
-    assert checkpoint.newest(version_of(0, FLUSHED), 1).files() == {"flushed"}
+    assert checkpoint.newest(version_of(0, Kind.FLUSHED), 1).files() == {"flushed"}
     assert checkpoint.versions() == [0, 1, 2]
 
 
@@ -155,9 +157,12 @@ def test_a_file_system_without_links_is_refused(
         Checkpoint(tmp_path).open([SPEC])
 
 
+DECISION = Decision([Plan.even(4, 2)], 7, 0, [{}])
+
+
 def test_garbage_is_what_no_kept_manifest_names(checkpoint: Checkpoint) -> None:
     for version in range(0, 20, 4):
-        checkpoint.decide(version, {})
+        checkpoint.decide(version, DECISION)
         checkpoint.commit(a_manifest(version, f"state-{version}", "base"))
         checkpoint.mark_done(version)
         (checkpoint.segments / f"state-{version}").touch()
@@ -174,7 +179,7 @@ def test_garbage_is_what_no_kept_manifest_names(checkpoint: Checkpoint) -> None:
         *("base", "state-12", "state-16", "still being written"),
     }
     assert checkpoint.versions() == [12, 16]
-    assert checkpoint.plan(8) is None
-    assert checkpoint.plan(12) == {}
+    assert checkpoint.decision(8) is None
+    assert checkpoint.decision(12) == DECISION
     assert not checkpoint.is_done(8)
     assert json.loads((checkpoint.folder / "pipeline.json").read_text().splitlines()[1])

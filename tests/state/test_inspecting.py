@@ -19,10 +19,10 @@ from unskew.errors import BadParameter, DamagedCheckpoint, WrongCheckpoint
 from unskew.keys import hash_keys
 from unskew.operators import Aggregation, PerKey
 from unskew.state import exporting as exporting_module
-from unskew.state.checkpoint import FLUSHED, SETTLED
 from unskew.state.exporting import write_parquet
 from unskew.state.inspecting import choose, inspect_state
 from unskew.state.manifest import Manifest
+from unskew.state.versions import Kind
 
 NAMES = [*["hot"] * 50, *(f"user {number}" for number in range(40))]
 
@@ -58,8 +58,10 @@ def test_batches_are_told_as_they_were(tmp_path: Path) -> None:
 
 def test_late_rows_are_among_those_that_came_in(tmp_path: Path) -> None:
     player = windowed(tmp_path)
-    player.play(0, in_windows(10, 20, 30), watermark=15_000_000)
-    [batch] = inspect_state(choose(tmp_path)).batches
+    player.play(0, in_windows(20), watermark=15_000_000)
+    player.play(1, in_windows(10, 20, 30), watermark=15_000_000)
+    before, batch = inspect_state(choose(tmp_path)).batches
+    assert (before.rows, before.late) == (1, 0)
     assert (batch.rows, batch.late) == (3, 1)
 
 
@@ -105,9 +107,9 @@ def test_hot_keys_have_their_text_their_instances_and_shards_of_their_own(tmp_pa
 WINDOW = pa.struct({"start": pa.timestamp("us"), "end": pa.timestamp("us")})
 
 
-def windowed(folder: Path, output: str = "append") -> Player:
+def windowed(folder: Path, mode: str = "append") -> Player:
     fields = [pa.field("window", WINDOW), pa.field("user", pa.string())]
-    operator = Aggregation({"n": count()}, output=output, windowed=True).bind(fields, [])
+    operator = Aggregation({"n": count()}, mode=mode, windowed=True).bind(fields, [])
     return Player(folder, [operator], Plan.even(8, 2), windowed=True)
 
 
@@ -128,7 +130,7 @@ def test_after_the_end_of_a_run_the_hottest_keys_are_those_of_its_last_batch(
 ) -> None:
     player = windowed(tmp_path)
     player.play(0, in_windows(10, 20, 20))
-    player.play(0, in_windows(), kind=SETTLED, watermark=10_000_000)
+    player.play(0, in_windows(), kind=Kind.SETTLED, watermark=10_000_000)
 
     found = inspect_state(choose(tmp_path))
 
@@ -139,7 +141,7 @@ def test_after_the_end_of_a_run_the_hottest_keys_are_those_of_its_last_batch(
     # The window is no part of the key, nor is the count.
     assert (hottest.key, hottest.rows) == ("someone", 3)
 
-    player.play(0, in_windows(), kind=FLUSHED, watermark=NEVER - 1)
+    player.play(0, in_windows(), kind=Kind.FLUSHED, watermark=NEVER - 1)
     flushed = inspect_state(choose(tmp_path))
     assert (flushed.kind, flushed.shards, flushed.state_bytes) == ("flushed", (), 0)
     # It is looked up where it still was.
@@ -290,7 +292,7 @@ def test_what_was_exported_of_an_earlier_batch_is_its_state(tmp_path: Path) -> N
 def test_no_state_cannot_be_exported(tmp_path: Path) -> None:
     player = windowed(tmp_path)
     player.play(0, in_windows(10))
-    player.play(0, in_windows(), kind=FLUSHED, watermark=NEVER - 1)
+    player.play(0, in_windows(), kind=Kind.FLUSHED, watermark=NEVER - 1)
     with pytest.raises(BadParameter, match="stage 0 has no state to write"):
         write_parquet(choose(tmp_path), tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()

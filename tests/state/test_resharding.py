@@ -16,11 +16,12 @@ from unskew.errors import BadParameter, CheckpointTaken, DamagedCheckpoint, Wron
 from unskew.keys import hash_keys
 from unskew.operators import PerKey
 from unskew.state import Checkpoint, Manifest, resharding
-from unskew.state.checkpoint import FLUSHED, INITIAL, SETTLED, version_of
+from unskew.state.decision import Decision
 from unskew.state.inspecting import choose, inspect_state
 from unskew.state.resharding import reshard
 from unskew.state.runs import HASH
 from unskew.state.segment import SegmentWriter
+from unskew.state.versions import INITIAL, Kind, version_of
 
 NAMES = [*["hot"] * 20, *(f"user {number}" for number in range(60)), None]
 
@@ -76,10 +77,10 @@ def test_every_row_is_in_the_shard_of_its_hash_and_the_original_as_it_was(
         run.rows for s in manifest.stages for runs in s.values() for run in runs
     )
     assert done.bytes == sum(sum(manifest.state_bytes(stage).values()) for stage in (0, 1))
-    decision = made.plan(version_of(1))
+    decision = made.decision(version_of(1))
     assert decision is not None
-    assert decision["plans"] == [plan.to_json()] * 2
-    assert decision["balancers"] == [{}, {}]
+    assert decision.plans == [plan] * 2
+    assert decision.balancers == [{}, {}]
     assert made.is_done(version_of(1))
     assert {path.name for path in made.segments.iterdir()} == manifest.files()
     assert inspect_state(choose(tmp_path / "new")).kind == "re-sharded"
@@ -139,7 +140,7 @@ def test_parts_that_no_plan_names_are_refused_too(tmp_path: Path) -> None:
     player = split(tmp_path / "old")
     parts = player.checkpoint.manifest(version_of(1))
     assert parts is not None
-    player.checkpoint.decide(version_of(2), {"plans": [Plan.even(8, 2).to_json()]})
+    player.checkpoint.decide(version_of(2), Decision([Plan.even(8, 2)], 0, version_of(1), [{}]))
     player.checkpoint.commit(Manifest(version_of(2), parts.stages, (), parts.facts))
     with pytest.raises(WrongCheckpoint, match="stage 0 has keys that were hot"):
         reshard(tmp_path / "old", 4, tmp_path / "new")
@@ -160,8 +161,8 @@ def test_output_that_the_sink_has_not_got_goes_along(tmp_path: Path) -> None:
         reshard(tmp_path / "old", 4, tmp_path / "newer")
 
 
-@pytest.mark.parametrize("kind", [SETTLED, FLUSHED])
-def test_what_followed_a_batch_is_found_by_all_who_look_for_it(kind: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Kind.SETTLED, Kind.FLUSHED])
+def test_what_followed_a_batch_is_found_by_all_who_look_for_it(kind: Kind, tmp_path: Path) -> None:
     player = a_player(tmp_path / "old")
     player.play(0, users("a"))
     player.play(1, users("b"))
@@ -169,9 +170,9 @@ def test_what_followed_a_batch_is_found_by_all_who_look_for_it(kind: int, tmp_pa
     reshard(tmp_path / "old", 4, tmp_path / "new")
     made = Checkpoint(tmp_path / "new")
     # As the next batch does, and the end of a run that had nothing new.
-    for version in (version_of(2), version_of(1, FLUSHED)):
+    for version in (version_of(2), version_of(1, Kind.FLUSHED)):
         assert made.newest(version, 1).facts["watermark"] == 99
-    assert all(made.is_done(version_of(1, each)) for each in (0, kind))
+    assert all(made.is_done(version_of(1, each)) for each in (Kind.BATCH, kind))
 
 
 def test_an_initial_state_is_copied_as_one(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 from unskew.balance.base import Balancer
 from unskew.balance.greedy import Greedy
 from unskew.balance.plan import Plan
-from unskew.balance.report import Report
+from unskew.balance.report import NodeLoads, Report
 from unskew.balance.static import Static
 from unskew.errors import BadParameter
+from unskew.parameters import check_names
 
 BALANCERS: dict[str, type[Balancer]] = {each.name: each for each in (Static, Greedy)}
 """By name."""
@@ -27,7 +28,8 @@ def balancer(name: str | Balancer, **parameters: Any) -> Balancer:
         return name
     if name not in BALANCERS:
         raise BadParameter(f"there is no balancer {name!r}; choose one of {', '.join(BALANCERS)}")
+    check_names(name, BALANCERS[name], parameters)
     return BALANCERS[name](**parameters)
 
 
-__all__ = ["BALANCERS", "Balancer", "Greedy", "Plan", "Report", "Static", "balancer"]
+__all__ = ["BALANCERS", "Balancer", "Greedy", "NodeLoads", "Plan", "Report", "Static", "balancer"]

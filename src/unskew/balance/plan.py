@@ -124,17 +124,34 @@ class Plan:
         [1, 3, 5, 7]
         """
         own = set(np.flatnonzero(self.assignment == instance).tolist())
-        own.add(self.shards + instance)
-        left = (shard for shard in present if shard >= self.shards + self.instances)
-        own.update(s for s in left if (s - self.shards) % self.instances == instance)
+        own.add(self.hot_shard(instance))
+        own.update(s for s in present if self.is_hot_shard(s) and self.keeper(s) == instance)
         return sorted(own)
+
+    def hot_shard(self, instance: int) -> int:
+        """Return the shard in which an instance keeps its parts of hot keys."""
+        return self.shards + instance
+
+    def is_hot_shard(self, shard: int) -> bool:
+        """Return whether a shard is one of parts of hot keys."""
+        return shard >= self.shards
+
+    def keeper(self, shard: int) -> int:
+        """Return the instance that keeps the state of a shard, of hot keys or not."""
+        if self.is_hot_shard(shard):
+            return (shard - self.shards) % self.instances
+        return int(self.assignment[shard])
+
+    @property
+    def hot_hashes(self) -> NDArray[np.uint64]:
+        """The hashes of the hot keys, sorted."""
+        return np.array(sorted(self.hot), dtype=np.uint64)
 
     def shard_at(self, instance: int, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the shard that an instance keeps the state of each key in; see `state_shards`."""
         chosen = self.shard_of(keys)
         if self.hot:
-            hashes = np.array(sorted(self.hot), dtype=np.uint64)
-            chosen[np.isin(keys, hashes)] = self.shards + instance
+            chosen[np.isin(keys, self.hot_hashes)] = self.hot_shard(instance)
         return chosen
 
     def route(self, keys: NDArray[np.uint64], turns: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -149,7 +166,7 @@ class Plan:
         """
         chosen = self.assignment[self.shard_of(keys)]
         if self.hot:
-            hashes = np.array(sorted(self.hot), dtype=np.uint64)
+            hashes = self.hot_hashes
             place = np.minimum(np.searchsorted(hashes, keys), hashes.size - 1)
             is_hot = hashes[place] == keys
             for number in np.unique(place[is_hot]).tolist():

@@ -10,6 +10,26 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class NodeLoads:
+    """Where the instances of a stage ran, and how busy it was there.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of each node.
+    of_instance : array of int32
+        Node of each instance.
+    cpu, memory : array of float64
+        Part of each node's cores that was busy, and of its memory that was in use, whoever did it.
+    """
+
+    names: tuple[str, ...]
+    of_instance: NDArray[np.int32]
+    cpu: NDArray[np.float64]
+    memory: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class Report:
     """What a balancer gets to see.
 
@@ -32,6 +52,10 @@ class Report:
         `busy`, too, unless the plan has the key among its hot ones.
     can_split : bool, default False
         Whether a key may be on several instances at once.
+    nodes : NodeLoads, optional
+        Where the instances ran.
+    keys : array of int64, optional
+        Distinct keys of each shard, where they were counted.
     """
 
     seconds: float
@@ -42,3 +66,5 @@ class Report:
     queues: NDArray[np.int64]
     hot: Mapping[int, float] = field(default_factory=dict)
     can_split: bool = False
+    nodes: NodeLoads | None = None
+    keys: NDArray[np.int64] | None = None

@@ -210,12 +210,8 @@ def _told(found: Inspection) -> Iterator[Table | str]:
 
 
 def _watermark(value: int | None) -> str:
-    from unskew.state.inspecting import FLUSH
-
     if value is None:
         return ""
-    if value == FLUSH:
-        return ", everything flushed"
     try:
         time = datetime.fromtimestamp(value / 1e6, UTC)
     except (ValueError, OverflowError, OSError):

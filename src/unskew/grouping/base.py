@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from hashlib import sha256
-from inspect import signature
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.errors import BadParameter, BadSnapshot, UnknownGrouping
+from unskew.errors import BadSnapshot, UnknownGrouping
 from unskew.mixing import spread_seed
-from unskew.parameters import key_hashes, whole_number
+from unskew.parameters import check_names, key_hashes, whole_number
 
 MAX_INSTANCES = 2**31 - 1
 """Instances are int32."""
@@ -226,8 +225,5 @@ def grouping(name: str, instances: int, **parameters: Any) -> Grouping:
         raise UnknownGrouping(
             f"there is no grouping {name!r}; choose one of {', '.join(_registry)}"
         ) from None
-    known = [key for key in signature(cls).parameters if key != "instances"]
-    for key in parameters:
-        if key not in known:
-            raise BadParameter(f"{name} has no parameter {key!r}; it takes {', '.join(known)}")
+    check_names(name, cls, parameters, others=("instances",))
     return cls(instances, **parameters)

@@ -12,11 +12,21 @@ from numpy.typing import NDArray
 from unskew.aggregates import Aggregate, Applied
 from unskew.aggregates.checked import Checked
 from unskew.errors import BadParameter, UnknownColumn
-from unskew.operators.base import FINAL, ROWS, TIME, TOUCHED, Changes, Operator
+from unskew.operators.base import (
+    ENTRY_HEAD,
+    FINAL,
+    PART_HEAD,
+    ROW_HEAD,
+    ROWS,
+    TIME,
+    TOUCHED,
+    Changes,
+    Operator,
+)
 from unskew.operators.matching import match, select
-from unskew.state.runs import EXPIRES, HASH, NEVER, empty, hashes_of
+from unskew.state.runs import EXPIRES, HASH, NEVER, RUN_HEAD, empty, hashes_of
 
-OUTPUTS = ("update", "append")
+MODES = ("update", "append")
 
 
 class Aggregation(Operator):
@@ -26,7 +36,7 @@ class Aggregation(Operator):
     ----------
     aggregates : mapping of str to Applied
         Name of each result and what it is: ``{"n": count(), "p99": quantiles(0.99).of("ms")}``.
-    output : {"update", "append"}, default "update"
+    mode : {"update", "append"}, default "update"
         Whether the keys that a batch changed come out, or each window once, when it is final.
     windowed : bool, default False
         Whether the keys have a window among them, whose end is the time of a row.
@@ -47,28 +57,28 @@ class Aggregation(Operator):
         self,
         aggregates: Mapping[str, Applied],
         *,
-        output: str = "update",
+        mode: str = "update",
         windowed: bool = False,
     ) -> None:
-        if output not in OUTPUTS:
-            raise BadParameter(f"output must be one of {', '.join(OUTPUTS)}, not {output!r}")
-        if output == "append" and not windowed:
+        if mode not in MODES:
+            raise BadParameter(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if mode == "append" and not windowed:
             raise BadParameter(
-                'output "append" gives what is final, and without a window nothing ever is; give '
+                'mode "append" gives what is final, and without a window nothing ever is; give '
                 'a window, or use "update"'
             )
         self.aggregates = dict(aggregates)
-        self.mode = output
+        self.mode = mode
         self.windowed = windowed
 
     def __repr__(self) -> str:
         """Return what is aggregated."""
         named = ", ".join(f"{name}={each.aggregate!r}" for name, each in self.aggregates.items())
-        return f"aggregation({named}, output={self.mode!r}, windowed={self.windowed})"
+        return f"aggregation({named}, mode={self.mode!r}, windowed={self.windowed})"
 
     def bind(self, keys: Sequence[pa.Field], values: Sequence[pa.Field]) -> Aggregation:
         """Return the operator of rows with these columns."""
-        bound = Aggregation(self.aggregates, output=self.mode, windowed=self.windowed)
+        bound = Aggregation(self.aggregates, mode=self.mode, windowed=self.windowed)
         bound.keys, bound.values = tuple(keys), tuple(values)
         places = {field.name: place for place, field in enumerate(values)}
         bound._parts = []
@@ -96,75 +106,70 @@ class Aggregation(Operator):
     _parts: list[tuple[Aggregate, tuple[int, ...]]]
 
     @property
-    def entries(self) -> pa.Schema:
+    def entry_schema(self) -> pa.Schema:
         """Schema of entries: partial states of each key."""
         head = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64()), pa.field(ROWS, pa.int64())]
         return pa.schema([*head, *self.keys, *self.state])
 
     def fold(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the partial states of each key."""
-        keys = rows.columns[2 : 2 + len(self.keys)]
-        values = rows.columns[2 + len(self.keys) :]
+        first_value = ROW_HEAD + len(self.keys)
+        keys, values = rows.columns[ROW_HEAD:first_value], rows.columns[first_value:]
         numbers, first = match(hashes_of(rows), self._times(rows), keys)
         states = [
             part.update(part.zero(first.size), numbers, *(values[place] for place in places))
             for part, places in self._parts
         ]
-        head = select(rows.select(range(2 + len(self.keys))), first).columns
+        head = select(rows.select(range(first_value)), first).columns
         sizes = pa.array(np.bincount(numbers, minlength=first.size))
-        columns = [*head[:2], sizes, *head[2:], *states]
-        return pa.RecordBatch.from_arrays(columns, schema=self.entries)
+        columns = [*head[:ROW_HEAD], sizes, *head[ROW_HEAD:], *states]
+        return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
-    def join(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def combine(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Return one partial state for each key."""
         if len(parts) < 2:
-            return parts[0] if parts else empty(self.entries)
+            return parts[0] if parts else empty(self.entry_schema)
         rows = pa.concat_batches(parts)
         numbers, first = match(
-            hashes_of(rows), self._times(rows), rows.columns[3 : -len(self.state)]
+            hashes_of(rows), self._times(rows), rows.columns[ENTRY_HEAD : -len(self.state)]
         )
         if first.size == rows.num_rows:
             return rows
         states = self._merged(first.size, numbers, rows.columns[-len(self.state) :])
         sizes = np.zeros(first.size, dtype=np.int64)
         np.add.at(sizes, numbers, rows.column(ROWS).to_numpy())
-        head = select(rows.select(range(3 + len(self.keys))), first).columns
-        columns = [*head[:2], pa.array(sizes), *head[3:], *states]
-        return pa.RecordBatch.from_arrays(columns, schema=self.entries)
+        head = select(rows.select(range(ENTRY_HEAD + len(self.keys))), first).columns
+        columns = [*head[:ROW_HEAD], pa.array(sizes), *head[ENTRY_HEAD:], *states]
+        return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
-    def process(self, found: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
+    def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
         """Merge the partial states into those that are kept."""
-        width = len(self.keys)
-        new, old = entries.num_rows, found.num_rows
         expires = self._expiry(entries)
-        if not old:
-            keys, states = entries.columns[3 : 3 + width], entries.columns[3 + width :]
-            state = self._run(hashes_of(entries), expires, keys, states)
-            return Changes(state, self._results(keys, states))
-        hashes = np.concatenate((hashes_of(entries), hashes_of(found)))
-        expires = np.concatenate((expires, found.column(EXPIRES).to_numpy()))
-        keys = [
-            pa.concat_arrays([entries.column(3 + i), found.column(3 + i)]) for i in range(width)
-        ]
+        new_keys, new_states = self._parted(entries, ENTRY_HEAD)
+        if not state.num_rows:
+            run = self._run(hashes_of(entries), expires, new_keys, new_states)
+            return Changes(run, self._results(new_keys, new_states))
+        old_keys, old_states = self._parted(state, RUN_HEAD)
+        hashes = np.concatenate((hashes_of(entries), hashes_of(state)))
+        expires = np.concatenate((expires, state.column(EXPIRES).to_numpy()))
+        keys = [pa.concat_arrays(pair) for pair in zip(new_keys, old_keys, strict=True)]
         numbers, first = match(hashes, expires if self.windowed else None, keys)
-        # Joined entries are distinct, so that they have the numbers from 0 up.
+        # Combined entries are distinct, so that they have the numbers from 0 up.
+        new = entries.num_rows
         states = [
             part.merge(pa.concat_arrays([mine, part.zero(first.size - new)]), numbers[new:], kept)
-            for (part, _), mine, kept in zip(
-                self._parts, entries.columns[3 + width :], found.columns[3 + width :], strict=True
-            )
+            for (part, _), mine, kept in zip(self._parts, new_states, old_states, strict=True)
         ]
         firsts = pa.array(first)
         keys = [key.take(firsts) for key in keys]
-        state = self._run(hashes[first], expires[first], keys, states)
+        run = self._run(hashes[first], expires[first], keys, states)
         return Changes(
-            state, self._results([key[:new] for key in keys], [each[:new] for each in states])
+            run, self._results([key[:new] for key in keys], [each[:new] for each in states])
         )
 
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the final results, if they are asked for."""
-        width = len(self.keys)
-        keys, states = rows.columns[3 : 3 + width], rows.columns[3 + width :]
+        keys, states = self._parted(rows, RUN_HEAD)
         return self._finished(keys, states) if self.mode == "append" else empty(self._out)
 
     def entries_of(self, runs: pa.RecordBatch) -> pa.RecordBatch:
@@ -174,14 +179,13 @@ class Aggregation(Operator):
             runs.column(HASH),
             pa.array(times.astype(np.int64)),
             pa.array(np.zeros(runs.num_rows, dtype=np.int64)),
-            *runs.columns[3:],
+            *self.kept_columns(runs),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.entries)
+        return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
-    def gather(self, parts: pa.RecordBatch) -> pa.RecordBatch:
+    def merge(self, parts: pa.RecordBatch) -> pa.RecordBatch:
         """Merge the parts of each key; return the results that a batch changed or made final."""
-        width = len(self.keys)
-        keys, states = parts.columns[4 : 4 + width], parts.columns[4 + width :]
+        keys, states = self._parted(parts, PART_HEAD)
         expires = parts.column(EXPIRES).to_numpy() if self.windowed else None
         numbers, first = match(hashes_of(parts), expires, keys)
         column = TOUCHED if self.mode == "update" else FINAL
@@ -194,6 +198,11 @@ class Aggregation(Operator):
         return self._finished(
             [key.take(firsts) for key in keys], [each.take(chosen) for each in merged]
         )
+
+    def _parted(self, batch: pa.RecordBatch, head: int) -> tuple[list[pa.Array], list[pa.Array]]:
+        """Return the keys and the states of entries, runs or parts."""
+        end = head + len(self.keys)
+        return batch.columns[head:end], batch.columns[end:]
 
     @property
     def _out(self) -> pa.Schema:
@@ -226,7 +235,7 @@ class Aggregation(Operator):
     ) -> pa.RecordBatch:
         gone = pa.array(np.zeros(hashes.size, dtype=np.bool_))
         columns = [pa.array(hashes), gone, pa.array(expires), *keys, *states]
-        return pa.RecordBatch.from_arrays(columns, schema=self.runs)
+        return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
     def _results(self, keys: Sequence[pa.Array], states: Sequence[pa.Array]) -> pa.RecordBatch:
         return self._finished(keys, states) if self.mode == "update" else empty(self._out)

@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from unskew.errors import BadParameter
-from unskew.state.runs import EXPIRES, HASH, empty, run_schema
+from unskew.state.runs import EXPIRES, HASH, RUN_HEAD, empty, run_schema
 
 TIME, ROWS = "unskew_time", "unskew_rows"
 """Event time of a row in microseconds; how many rows an entry stands for."""
+
+ROW_HEAD, ENTRY_HEAD, PART_HEAD = 2, 3, 4
+"""How many columns rows, entries and parts have before the key."""
 
 TOUCHED, FINAL = "unskew_touched", "unskew_final"
 """Whether a batch changed a part of a key's state; whether its time is over."""
@@ -36,10 +39,10 @@ class Changes(NamedTuple):
 
 
 class Operator(ABC):
-    """A step that keeps state for each key; the same object runs on Spark and in tests.
+    """What keeps state for each key; the same object runs on Spark and in tests.
 
     Rows of a key are brought to the shard that has its state. They come as Arrow columns in a fixed
-    order: the hash of the key, its event time (0 where there is none), the key columns, the values.
+    order: the hash of the key, its event time (`NEVER` where there is none), the keys, the values.
     `fold` makes entries of them, as small as can be; `process` is given the entries of some shards
     and the state of their keys. All methods are pure: the same input gives the same answer, in
     every attempt, and nothing is kept between calls.
@@ -50,10 +53,13 @@ class Operator(ABC):
         Columns; `state` comes after the keys in a run, `output` is all that comes out.
     can_split : bool
         Whether a key may have parts of its state on several instances: then parts are entries, too,
-        see `entries_of`, and `gather` makes one output of them.
+        see `entries_of`, and `merge` makes one output of them.
+    windowed : bool
+        Whether the time of a row is when the state that it belongs to expires.
     """
 
     can_split: ClassVar[bool] = False
+    windowed: bool = False
 
     keys: tuple[pa.Field, ...]
     values: tuple[pa.Field, ...]
@@ -65,12 +71,12 @@ class Operator(ABC):
         """Return the operator of rows with these columns, or raise what does not fit."""
 
     @property
-    def runs(self) -> pa.Schema:
+    def run_schema(self) -> pa.Schema:
         """Schema of the runs that hold its state."""
         return run_schema([*self.keys, *self.state])
 
     @property
-    def entries(self) -> pa.Schema:
+    def entry_schema(self) -> pa.Schema:
         """Schema of what `fold` returns; by default that of the rows, with how many each is."""
         head = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64()), pa.field(ROWS, pa.int64())]
         return pa.schema([*head, *self.keys, *self.values])
@@ -84,15 +90,15 @@ class Operator(ABC):
             Hash and time, then the key columns, then the values.
         """
         ones = pa.array(np.ones(rows.num_rows, dtype=np.int64))
-        columns = [*rows.columns[:2], ones, *rows.columns[2:]]
-        return pa.RecordBatch.from_arrays(columns, schema=self.entries)
+        columns = [*rows.columns[:ROW_HEAD], ones, *rows.columns[ROW_HEAD:]]
+        return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
-    def join(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    def combine(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Return entries of several calls of `fold` as one; by default one after the other."""
-        return pa.concat_batches(parts) if parts else empty(self.entries)
+        return pa.concat_batches(parts) if parts else empty(self.entry_schema)
 
     @abstractmethod
-    def process(self, found: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
+    def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
         """Return what entries do to the state of their keys.
 
         An operator that can be split returns first the states of the entries, one for each and in
@@ -100,10 +106,10 @@ class Operator(ABC):
 
         Parameters
         ----------
-        found : pyarrow.RecordBatch
+        state : pyarrow.RecordBatch
             The state of all keys whose hash is among the entries, in the schema of the runs.
         entries : pyarrow.RecordBatch
-            Joined, in the order of their hashes.
+            Combined, in the order of their hashes.
         """
 
     @abstractmethod
@@ -111,20 +117,20 @@ class Operator(ABC):
         """Return what comes out of state whose time is over; the engine removes it."""
 
     @property
-    def parts(self) -> pa.Schema:
+    def part_schema(self) -> pa.Schema:
         """Schema of parts: state of keys that several instances share."""
         head = [(HASH, pa.uint64()), (EXPIRES, pa.int64()), (TOUCHED, pa.bool_())]
-        return pa.schema([*head, (FINAL, pa.bool_()), *self.runs_fields])
+        kept = list(self.run_schema)[RUN_HEAD:]
+        return pa.schema([*head, (FINAL, pa.bool_()), *kept])
 
-    @property
-    def runs_fields(self) -> list[pa.Field]:
-        """Keys and state, as runs have them."""
-        return list(self.runs)[3:]
+    def kept_columns(self, run: pa.RecordBatch) -> list[pa.Array]:
+        """Return the keys and the state of a run."""
+        return list(run.columns[RUN_HEAD:])
 
     def entries_of(self, runs: pa.RecordBatch) -> pa.RecordBatch:
         """Return the state of a part as entries, of no rows, for another instance to take over."""
         raise BadParameter(f"{self!r} cannot be split; its keys have one instance each")
 
-    def gather(self, parts: pa.RecordBatch) -> pa.RecordBatch:
+    def merge(self, parts: pa.RecordBatch) -> pa.RecordBatch:
         """Return what comes out of all parts of some keys."""
         raise BadParameter(f"{self!r} cannot be split; its keys have one instance each")

@@ -10,10 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unskew.errors import BadOperator, BadParameter
-from unskew.operators.base import TIME, Changes, Operator
+from unskew.operators.base import ENTRY_HEAD, TIME, Changes, Operator
 from unskew.operators.matching import match, select
 from unskew.parameters import number
-from unskew.state.runs import EXPIRES, NEVER, empty, hashes_of
+from unskew.state.runs import EXPIRES, NEVER, RUN_HEAD, empty, hashes_of
 
 Rows = Any
 """A list of dicts, a pyarrow table or batch, or None."""
@@ -95,39 +95,41 @@ class PerKey(Operator):
             )
         return bound
 
-    def process(self, found: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
+    def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
         """Call the function for each key."""
         width = len(self.keys)
         new = entries.num_rows
         keys = [
-            pa.concat_arrays([entries.column(3 + i), found.column(3 + i)]) for i in range(width)
+            pa.concat_arrays([entries.column(ENTRY_HEAD + i), state.column(RUN_HEAD + i)])
+            for i in range(width)
         ]
-        hashes = np.concatenate((hashes_of(entries), hashes_of(found)))
+        hashes = np.concatenate((hashes_of(entries), hashes_of(state)))
         numbers, first = match(hashes, None, keys)
         names = pa.RecordBatch.from_arrays(keys, schema=pa.schema(self.keys))
         texts = select(names, first).to_pylist()
-        kept = dict(zip(numbers[new:].tolist(), self._states(found), strict=True))
-        expires = dict(zip(numbers[new:].tolist(), found.column(EXPIRES).to_pylist(), strict=True))
+        kept = dict(zip(numbers[new:].tolist(), self._states(state), strict=True))
+        expires = dict(zip(numbers[new:].tolist(), state.column(EXPIRES).to_pylist(), strict=True))
         times = entries.column(TIME).to_numpy()
         values = pa.RecordBatch.from_arrays(
-            entries.columns[3 + width :], schema=pa.schema(self.values)
+            entries.columns[ENTRY_HEAD + width :], schema=pa.schema(self.values)
         )
         outputs = []
         for group, rows in _groups(numbers[:new]):
-            state, output = self._call(texts[group], select(values, rows), kept.get(group))
-            kept[group] = state
+            # A copy, as the function may change what it is given.
+            key = dict(texts[group])
+            kept[group], output = self._call(key, select(values, rows), kept.get(group))
             outputs.append(self._rows(output))
             if self.ttl is not None:
                 last = int(times[rows].max()) + round(self.ttl * 1e6)
-                expires[group] = max(last, expires.get(group, 0))
+                expires[group] = max(last, expires.get(group, last))
         left = sorted(kept)
-        state = self._run(
+        run = self._run(
             hashes[first[left]],
             [kept[group] for group in left],
             [expires.get(group, NEVER) for group in left],
             [texts[group] for group in left],
         )
-        return Changes(state, _concat(outputs, pa.schema(self.output)))
+        return Changes(run, _concat(outputs, pa.schema(self.output)))
 
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Call the user's other function for each key."""
@@ -135,7 +137,9 @@ class PerKey(Operator):
         if self.expired is None:
             return empty(schema)
         width = len(self.keys)
-        names = pa.RecordBatch.from_arrays(rows.columns[3 : 3 + width], schema=pa.schema(self.keys))
+        names = pa.RecordBatch.from_arrays(
+            rows.columns[RUN_HEAD : RUN_HEAD + width], schema=pa.schema(self.keys)
+        )
         outputs = []
         for key, state in zip(names.to_pylist(), self._states(rows), strict=True):
             try:
@@ -179,8 +183,8 @@ class PerKey(Operator):
                 f"{_text(self.output)}: {error}"
             ) from error
 
-    def _states(self, found: pa.RecordBatch) -> list[dict[str, Any]]:
-        columns = found.columns[3 + len(self.keys) :]
+    def _states(self, run: pa.RecordBatch) -> list[dict[str, Any]]:
+        columns = run.columns[RUN_HEAD + len(self.keys) :]
         return list(pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.state)).to_pylist())
 
     def _run(
@@ -216,7 +220,7 @@ class PerKey(Operator):
             *named.columns,
             *kept.columns,
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.runs)
+        return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
 
 def _text(fields: Sequence[pa.Field]) -> str:

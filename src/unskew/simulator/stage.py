@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.balance import Balancer, Plan, Report
+from unskew.balance import Balancer, NodeLoads, Plan, Report
 from unskew.errors import BadParameter
 from unskew.parameters import number, whole_number
 from unskew.simulator.meter import Meter
@@ -213,12 +213,21 @@ class Running:
             queues=queues,
             hot=meter.hottest(HOTTEST * self.stage.instances, also=hot),
             can_split=self.stage.can_split,
+            nodes=self._node_loads(utilisation),
         )
         plan = self.stage.balancer.next_plan(self.plan, report)
         self._move_state(plan, now)
         self.plan = plan
         self._meter = Meter(plan.shards, by_key=self.stage.is_planned)
         self._since = now
+
+    def _node_loads(self, utilisation: NDArray[np.float64]) -> NodeLoads:
+        """Return the load of each node: each of its instances has a core of its own."""
+        count = self.stage.nodes.count
+        cores = np.bincount(self.nodes, minlength=count)
+        busy = np.bincount(self.nodes, utilisation, count)
+        names = tuple(str(number) for number in range(count))
+        return NodeLoads(names, self.nodes, busy / np.maximum(cores, 1), np.zeros(count))
 
     def _move_state(self, plan: Plan, now: float) -> None:
         """Let instances stand still while state goes where the next plan wants it."""

@@ -171,3 +171,8 @@ def _unhashable(kind: DataType) -> str | None:
 
 def _text(key: str | Column) -> str:
     return repr(key) if isinstance(key, str) else str(key)
+
+
+def has_watermark(df: DataFrame) -> bool:
+    """Return whether event time passes in a stream."""
+    return "EventTimeWatermark" in df._jdf.queryExecution().analyzed().treeString()

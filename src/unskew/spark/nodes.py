@@ -12,11 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from unskew.errors import UnsupportedFolder
 from unskew.spark.columns import quoted
 from unskew.spark.pipeline_worker import node
 
@@ -124,6 +126,33 @@ def live_executors(spark: SparkSession) -> frozenset[str]:
     return frozenset(found.values())
 
 
+def check_executors(spark: SparkSession, folder: Path) -> None:
+    """See that the executors have the folder of the driver, where there are several.
+
+    Raises
+    ------
+    UnsupportedFolder
+        If one of them does not.
+    """
+    executors = len(live_executors(spark))
+    if executors < 2:
+        return
+    document = folder / "pipeline.json"
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time.sleep(_SPREAD_SECONDS)
+        if not document.exists():
+            yield from _place(batches)
+
+    tasks = spark.range(0, executors, 1, executors)
+    blind = {row[0] for row in tasks.mapInArrow(look, "node string").collect()}
+    if blind:
+        raise UnsupportedFolder(
+            f"{', '.join(sorted(blind))} cannot see {document}, which the driver has written; put "
+            f"the state in a folder that the driver and all executors share"
+        )
+
+
 def _slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     time.sleep(_SPREAD_SECONDS)
     yield from batches
@@ -132,5 +161,4 @@ def _slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    here = node()
-    yield pa.RecordBatch.from_arrays([pa.array([f"{here['host']}:{here['process']}"])], ["node"])
+    yield pa.RecordBatch.from_arrays([pa.array([node()["name"]])], ["node"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,28 +20,34 @@ from unskew.operators.per_key import Expired, Function
 from unskew.parameters import whole_number
 from unskew.spark import stages
 from unskew.spark.aggregation_request import arrow_type
-from unskew.spark.columns import check_data_frame
-from unskew.spark.cycle import BatchReport, Cycle, Settings
+from unskew.spark.batch_report import BatchReport
+from unskew.spark.columns import check_data_frame, has_watermark
+from unskew.spark.cycle import Cycle
+from unskew.spark.listening import register
+from unskew.spark.nodes import check_executors
 from unskew.spark.pipeline_query import PipelineQuery
 from unskew.spark.replay import check_checksums, order_of
-from unskew.spark.sinks import sink_of
+from unskew.spark.settings import Settings
+from unskew.spark.sinks import SinkLike, sink_of
+from unskew.spark.spark_checkpoint import SparkCheckpoint
 from unskew.spark.stages import Keys, Made, Stage
 from unskew.spark.versions import check_session
 from unskew.state import Checkpoint
+from unskew.state.files import local_folder
 
 SHARDS_PER_INSTANCE = 16
 
 
 class Pipeline:
-    """Chains of keyed steps with state, under a balancer that moves shards between instances.
+    """Chains of keyed stages with state, under a balancer that moves shards between instances.
 
     A pipeline is a Structured Streaming query: sources, offsets, triggers and watermarks are
     Spark's. Its state is not: shards of keys live in files of their own, so that any executor can
     take any shard between two batches, with nothing in flight. Every batch counts once, in the
     state and in the sink, whatever is killed when.
 
-    A task holds 128 MB of entries (see ``memory``), and beside them one shard's state at a time
-    where those do not fit; the rest is on disk.
+    A task holds 128 MB of entries (`Settings.most_bytes`), and beside them one shard's state at a
+    time where those do not fit; the rest is on disk.
 
     Parameters
     ----------
@@ -84,18 +89,24 @@ class Pipeline:
         if instances is None:
             instances = df.sparkSession.sparkContext.defaultParallelism
         self.instances = whole_number("instances", instances, least=1, most=2**16)
-        least = self.instances
-        self.shards = whole_number(
-            "shards", shards or SHARDS_PER_INSTANCE * self.instances, least=least, most=2**20
-        )
+        if shards is None:
+            shards = SHARDS_PER_INSTANCE * self.instances
+        self.shards = whole_number("shards", shards, least=self.instances, most=2**20)
         make_balancer(balancer)
         self.balancer = balancer
         self.df = df
         self.stages: tuple[Stage, ...] = ()
 
-    def count(self, keys: Keys, *, name: str | None = None, **options: Any) -> Pipeline:
+    def count(
+        self,
+        keys: Keys,
+        *,
+        window: Column | None = None,
+        mode: str = "update",
+        name: str | None = None,
+    ) -> Pipeline:
         """Return the pipeline with a stage that counts the rows of each key, as ``count``."""
-        return self.aggregate(keys, {"count": count()}, name=name, **options)
+        return self.aggregate(keys, {"count": count()}, window=window, mode=mode, name=name)
 
     def aggregate(
         self,
@@ -103,7 +114,7 @@ class Pipeline:
         aggregates: Mapping[str, Applied],
         *,
         window: Column | None = None,
-        output: str = "update",
+        mode: str = "update",
         name: str | None = None,
     ) -> Pipeline:
         """Return the pipeline with a stage that keeps aggregates of each key.
@@ -118,12 +129,14 @@ class Pipeline:
             ``F.window("time", "10 minutes")``; the source needs a watermark on its time. A window
             is kept until the watermark has passed it, and rows that come later are counted and
             dropped.
-        output : {"update", "append"}, default "update"
+        mode : {"update", "append"}, default "update"
             What comes out of a batch: the keys that it changed, or windows that became final.
         name : str, optional
             Of the stage.
         """
-        made = stages.aggregation(self._input(), keys, aggregates, window, output)
+        if mode == "append":
+            self._check_watermark('mode="append" gives windows when they are final')
+        made = stages.aggregation(self._input(), keys, aggregates, window, mode)
         return self._with(made, name or f"aggregate {len(self.stages)}")
 
     def per_key(
@@ -155,6 +168,8 @@ class Pipeline:
         name : str, optional
             Of the stage.
         """
+        if ttl is not None:
+            self._check_watermark("ttl= lets state expire")
         operator = PerKey(
             function,
             state=arrow_schema(state),
@@ -167,7 +182,7 @@ class Pipeline:
 
     def start(
         self,
-        sink: Any,
+        sink: SinkLike,
         checkpoint: str | os.PathLike[str],
         *,
         state: str | os.PathLike[str] | None = None,
@@ -203,13 +218,14 @@ class Pipeline:
         if not self.stages:
             raise BadParameter("a pipeline needs a stage; add one with .aggregate or .per_key")
         target = sink_of(sink)
-        folder = Path(checkpoint).absolute()
-        ours = Checkpoint(Path(state).absolute() if state is not None else folder / "unskew")
-        ours.open([stage.spec for stage in self.stages])
+        folder = local_folder(checkpoint)
+        own = Checkpoint(folder / "unskew" if state is None else local_folder(state))
+        own.open([stage.spec for stage in self.stages])
+        check_executors(self.df.sparkSession, own.folder)
         cycle = Cycle(
             stages=self.stages,
-            checkpoint=ours,
-            offsets=folder / "spark" / "offsets",
+            checkpoint=own,
+            spark_checkpoint=SparkCheckpoint(folder / "spark"),
             order=order_of(self.df),
             sink=target,
             settings=settings or Settings(),
@@ -224,6 +240,7 @@ class Pipeline:
         if trigger:
             writer = writer.trigger(**trigger)
         started = writer.start()
+        register(str(started.runId), cycle)
         ends = bool(trigger.get("availableNow") or trigger.get("once"))
         return PipelineQuery(started._jsq, cycle, self.df, ends=ends)
 
@@ -236,8 +253,16 @@ class Pipeline:
                 f"{', '.join(self.df.columns)}, not {', '.join(initial.columns)}"
                 f"{' of a stream' if initial.isStreaming else ''}"
             )
-        if not any(cycle.offsets.glob("[0-9]*")):
+        if not cycle.spark_checkpoint.has_begun():
             cycle.begin(initial)
+
+    def _check_watermark(self, why: str) -> None:
+        """Refuse what would never happen: without a watermark event time never passes."""
+        if not has_watermark(self.df):
+            raise BadParameter(
+                f"{why}, which takes a watermark: give the source one, "
+                f'df.withWatermark("time", "10 minutes")'
+            )
 
     def _input(self) -> DataFrame:
         """Return a DataFrame with the columns that the next stage gets."""
@@ -249,10 +274,6 @@ class Pipeline:
         operator, columns, output = made
         if any(stage.name == name for stage in self.stages):
             raise BadParameter(f"there is a stage {name!r} already; call this one otherwise")
-        balancer = make_balancer(self.balancer)
-        if any(stage.balancer is balancer for stage in self.stages):
-            # Balancers remember, so that each stage needs its own.
-            balancer = deepcopy(balancer)
         stage = Stage(
             name=name,
             operator=operator,
@@ -260,7 +281,8 @@ class Pipeline:
             output=output,
             instances=self.instances,
             shards=self.shards,
-            balancer=balancer,
+            # Balancers remember, so that each stage needs its own.
+            balancer=deepcopy(make_balancer(self.balancer)),
         )
         added = Pipeline(
             self.df, instances=self.instances, shards=self.shards, balancer=self.balancer

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from unskew.errors import BadParameter
-from unskew.operators.task import NO_WATERMARK
 from unskew.spark.cycle import Cycle
-from unskew.state.checkpoint import FLUSHED, SETTLED, version_of
-from unskew.state.runs import NEVER
+from unskew.state.runs import FLUSH, NO_WATERMARK
+from unskew.state.versions import Kind, version_of
 
 
 class PipelineQuery(StreamingQuery):
     """The StreamingQuery of a pipeline; ``start`` returns it.
 
-    Where the trigger is ``availableNow``, `awaitTermination` ends with one more cycle that has no
-    rows: what the last watermark made final comes out, as of Spark's own stateful queries.
+    Where the trigger is ``availableNow`` or ``once``, `awaitTermination` ends with one more cycle
+    that has no rows: what the last watermark made final comes out, as of Spark's own stateful
+    queries.
     """
 
     def __init__(self, query: Any, cycle: Cycle, source: DataFrame, *, ends: bool) -> None:
@@ -30,7 +28,7 @@ class PipelineQuery(StreamingQuery):
         self._ends = ends
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
-        """Wait for the end, as of any query."""
+        """Wait for the end, then let expire what the last watermark has passed."""
         done = super().awaitTermination() if timeout is None else super().awaitTermination(timeout)
         if self._ends and not self.isActive and self.exception() is None:
             self._settle()
@@ -39,50 +37,46 @@ class PipelineQuery(StreamingQuery):
     def flush(self) -> None:
         """Let all state expire that ever would, and have what comes of it; the query must be over.
 
-        Rows that come later for what was flushed are late.
+        Rows that come later for windows that were flushed are late.
 
         Raises
         ------
         BadParameter
-            If the query is still running.
+            If the query is still running, has failed, or was stopped in the middle of a batch.
         """
         if self.isActive:
             raise BadParameter("a running query cannot be flushed; stop() it first")
-        self._expire(FLUSHED, NEVER - 1)
+        batch = self._cycle.spark_checkpoint.last_batch()
+        if self.exception() is not None or self._has_begun_after(batch):
+            raise BadParameter(
+                "a query that was stopped in the middle of a batch cannot be flushed; start it "
+                "once more, with availableNow=True, and flush that"
+            )
+        if batch is not None:
+            self._expire(version_of(batch, Kind.FLUSHED), FLUSH)
 
     def _settle(self) -> None:
-        """Expire what the watermark after the last batch has passed."""
-        batch = self._last_batch()
-        if batch is None:
+        """Expire what the watermark after the last batch has passed, unless more has happened."""
+        cycle = self._cycle
+        batch = cycle.spark_checkpoint.last_batch()
+        if batch is None or self._has_begun_after(batch):
             return
-        watermark = self._latest_watermark()
-        manifest = self._cycle.checkpoint.newest(
-            version_of(batch, FLUSHED), len(self._cycle.stages)
-        )
-        checkpoint, settled = self._cycle.checkpoint, version_of(batch, SETTLED)
-        # A driver may have died between the commit of the last one and its sink.
-        begun = checkpoint.plan(settled) is not None and not checkpoint.is_done(settled)
+        if cycle.checkpoint.decision(version_of(batch, Kind.FLUSHED)) is not None:
+            return
+        settled = version_of(batch, Kind.SETTLED)
+        watermark = cycle.spark_checkpoint.watermark_after(batch)
+        manifest = cycle.checkpoint.newest(settled, len(cycle.stages))
+        # A driver may have died between the commit of this and its sink.
+        begun = cycle.checkpoint.decision(settled) is not None
         if begun or watermark > manifest.facts.get("watermark", NO_WATERMARK):
-            self._expire(SETTLED, watermark)
+            self._expire(settled, watermark)
 
-    def _expire(self, kind: int, watermark: int) -> None:
-        batch = self._last_batch()
-        if batch is not None:
-            self._cycle.expire(_without_rows(self._source), version_of(batch, kind), watermark)
+    def _has_begun_after(self, batch: int | None) -> bool:
+        following = version_of(0 if batch is None else batch + 1)
+        return self._cycle.checkpoint.decision(following) is not None
 
-    def _last_batch(self) -> int | None:
-        """Return the last batch that Spark has committed."""
-        folder = self._cycle.offsets.parent / "commits"
-        numbers = [int(path.name) for path in folder.glob("[0-9]*")]
-        return max(numbers, default=None)
-
-    def _latest_watermark(self) -> int:
-        """Return the watermark that the next batch would have."""
-        batch = self._last_batch()
-        path = Path(self._cycle.offsets.parent) / "commits" / str(batch)
-        lines = path.read_text().splitlines()
-        millis = json.loads(lines[1]).get("nextBatchWatermarkMs", 0)
-        return int(millis) * 1000 if millis else NO_WATERMARK
+    def _expire(self, version: int, watermark: int) -> None:
+        self._cycle.expire(_without_rows(self._source), version, watermark)
 
 
 def _without_rows(df: DataFrame) -> DataFrame:

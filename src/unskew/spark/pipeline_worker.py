@@ -1,47 +1,48 @@
-"""What runs in Spark's Python workers for a pipeline: a stage of one instance, and merges after it.
-
-Rows and what tasks tell travel in one shuffle output, so that Spark takes both from one attempt. A
-row that tells has nothing else, nor has one with parts of a hot key.
-"""
+"""What runs in Spark's Python workers for a pipeline: one instance of a stage in one batch."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from unskew.balance import Plan
+from unskew.errors import DamagedCheckpoint
 from unskew.kernel import compiling
 from unskew.operators import Operator
 from unskew.operators.base import TIME
 from unskew.operators.matching import match
 from unskew.operators.task import Task, Work
-from unskew.state import Checkpoint
+from unskew.state import Checkpoint, Manifest
+from unskew.state.files import writing
 from unskew.state.runs import HASH
 from unskew.state.segment import SegmentReader
 
-TOLD, PARTS = "unskew_told", "unskew_parts"
-"""Columns of rows that are not output: what a task tells; parts of a hot key's state."""
+REPORT, PARTS = "report", "parts"
+"""Columns of the one row that a task returns: what it did, and its parts of hot keys."""
+
+RESULT = f"{REPORT} string, {PARTS} binary"
 
 Batches = Iterator[pa.RecordBatch]
 
-_OUT_ROWS = 1 << 16
+_COPY_SECONDS = 60.0
+"""How long copies of state stay that no manifest needs."""
 
 
 @dataclass(frozen=True)
-class Step:
+class StageWork:
     """What every task of a stage needs to know in one batch; it travels to the workers.
 
     Attributes
@@ -52,18 +53,18 @@ class Step:
         Of the stage in this batch, as JSON.
     cooled : list of int
         Keys that were hot in the batch before, and are not any more.
-    stage, base : int
-        Number of the stage, and of the version that the batch goes on from.
+    stage : int
+        Number of the stage.
+    base : int or None
+        The version that the batch goes on from, or None if there is none.
     folder : str
         The checkpoint.
     cache : str or None
         Folder for copies of state on a disk of each machine.
     name : str
         Begins the names of all files: who runs, and what for.
-    watermark : int
-        In microseconds.
-    is_last : bool
-        Whether the output is written to files, as of the last stage, or goes on as rows.
+    late, watermark : int
+        In microseconds: what rows, and what state, are over.
     most_bytes : int
         Entries that a task holds.
     """
@@ -72,137 +73,113 @@ class Step:
     plan: dict[str, Any]
     cooled: list[int]
     stage: int
-    base: int
+    base: int | None
     folder: str
     cache: str | None
     name: str
+    late: int
     watermark: int
-    is_last: bool
     most_bytes: int
 
     def run(self, batches: Batches) -> Batches:
         """Do the work of one instance: the function for ``mapInArrow``."""
         _compile()
         began = perf_counter()
+        # From here to the next call.
+        psutil.cpu_percent()
         context = _context()
         checkpoint = Checkpoint(Path(self.folder))
-        base = checkpoint.manifest(self.base)
+        base = self._base(checkpoint)
         name = f"{self.name}-{self.stage}-{context.partitionId()}-{context.taskAttemptId()}"
         work = Work(
             operator=self.operator,
             plan=Plan.from_json(self.plan),
             instance=context.partitionId(),
             shards={} if base is None else base.stages[self.stage],
-            watermark=self.watermark,
             segment=checkpoint.segments / f"{name}.arrow",
+            stage=self.stage,
+            late=self.late,
+            watermark=self.watermark,
             cooled=self.cooled,
             most_bytes=self.most_bytes,
         )
         reader = _reader(checkpoint.segments, self.cache)
         before = reader.read_bytes
         task = Task(work, reader)
-        told: list[str] = []
-        out = _Out(self, checkpoint.output / f"{name}.parquet")
-        yield from out.send(task.run(_rows(batches, self.operator, told)))
-        task.told.read = reader.read_bytes - before
-        facts = {
-            **asdict(task.told),
-            "stage": self.stage,
-            "output": out.files,
-            "rows_out": out.rows,
-            "seconds": perf_counter() - began,
-            "node": node(),
-        }
-        yield from out.share(task.parts)
-        yield out.tell([*told, json.dumps(facts)])
-
-    def merge(self, batches: Batches) -> Batches:
-        """Gather the parts of hot keys: what follows the exchange after a stage that has some."""
-        context = _context()
-        name = f"{self.name}-{self.stage}-merge-{context.partitionId()}-{context.taskAttemptId()}"
-        out = _Out(self, Checkpoint(Path(self.folder)).output / f"{name}.parquet")
-        told: list[str] = []
-        parts: list[pa.RecordBatch] = []
-        for batch in batches:
-            told += batch.column(TOLD).drop_null().to_pylist()
-            for data in batch.column(PARTS).drop_null():
-                with pa.ipc.open_stream(data.as_buffer()) as reader:
-                    parts += list(reader)
-            if not self.is_last:
-                is_row = pc.and_(batch.column(TOLD).is_null(), batch.column(PARTS).is_null())
-                yield from out.send([batch.filter(is_row).select(out.schema.names)])
-        if parts:
-            yield from out.send([self.operator.gather(pa.concat_batches(parts))])
-        facts = {"stage": self.stage, "merge": True, "output": out.files, "rows_out": out.rows}
-        yield out.tell([*told, json.dumps(facts)])
-
-    def schema(self) -> list[tuple[str, str]]:
-        """Return the columns before those of the output, with Spark's types."""
-        return [(TOLD, "string"), (HASH, "bigint"), (PARTS, "binary")]
-
-
-class _Out:
-    """What leaves a task: rows to a file or onward, parts, and what there is to tell."""
-
-    def __init__(self, step: Step, path: Path) -> None:
-        self.schema = pa.schema(list(step.operator.output))
-        self.files: list[str] = []
-        self.rows = 0
-        self._is_last = step.is_last
-        self._path = path
-
-    def send(self, output: Iterable[pa.RecordBatch]) -> Batches:
-        """Write rows to the file, or return them with the other columns empty."""
-        if self._is_last:
-            written = _written(output, self._path, self.schema)
-            self.files += [self._path.name] if written else []
-            self.rows += written
-            return
-        for batch in output:
-            self.rows += batch.num_rows
-            for start in range(0, batch.num_rows, _OUT_ROWS):
-                cut = batch.slice(start, _OUT_ROWS)
-                yield self._columns(cut.num_rows, columns=cut.columns)
-
-    def share(self, parts: Sequence[pa.RecordBatch]) -> Batches:
-        """Return the parts of each key as one row."""
-        if not parts:
-            return
-        joined = pa.concat_batches(parts)
-        hashes = joined.column(HASH).to_numpy()
-        keys = np.unique(hashes)
-        data = []
-        for key in keys:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, joined.schema) as writer:
-                writer.write_batch(joined.filter(pa.array(hashes == key)))
-            data.append(sink.getvalue().to_pybytes())
-        yield self._columns(
-            keys.size, hashes=pa.array(keys.view(np.int64)), parts=pa.array(data, pa.binary())
-        )
-
-    def tell(self, told: Sequence[str]) -> pa.RecordBatch:
-        """Return what there is to tell, a row each."""
-        return self._columns(len(told), told=pa.array(list(told), pa.string()))
-
-    def _columns(
-        self,
-        rows: int,
-        *,
-        told: pa.Array | None = None,
-        hashes: pa.Array | None = None,
-        parts: pa.Array | None = None,
-        columns: Sequence[pa.Array] | None = None,
-    ) -> pa.RecordBatch:
-        head = [
-            told if told is not None else pa.nulls(rows, pa.string()),
-            hashes if hashes is not None else pa.nulls(rows, pa.int64()),
-            parts if parts is not None else pa.nulls(rows, pa.binary()),
+        report = task.report
+        output = checkpoint.output / f"{name}.parquet"
+        report.rows_out = write_output(task.run(_rows(batches, self.operator)), output)
+        report.output = [output.name] if report.rows_out else []
+        report.read = reader.read_bytes - before
+        if base is not None:
+            reader.forget(base.runs(), _COPY_SECONDS)
+        report.node = node()
+        report.seconds = perf_counter() - began
+        columns = [
+            pa.array([json.dumps(report.to_json())], pa.string()),
+            pa.array([_packed(task.parts)], pa.binary()),
         ]
-        fields = [] if self._is_last else list(self.schema)
-        rest = [pa.nulls(rows, field.type) for field in fields] if columns is None else columns
-        names = [TOLD, HASH, PARTS, *(field.name for field in fields)]
-        return pa.RecordBatch.from_arrays([*head, *rest], names=names)
+        yield pa.RecordBatch.from_arrays(columns, names=[REPORT, PARTS])
+
+    def _base(self, checkpoint: Checkpoint) -> Manifest | None:
+        """Return the manifest that the driver has seen: without it, state would seem empty."""
+        if self.base is None:
+            return None
+        found = checkpoint.manifest(self.base)
+        if found is None:
+            raise DamagedCheckpoint(
+                f"{socket.gethostname()} does not see in {self.folder} what the driver has written "
+                f"there; put the state in a folder that the driver and all executors share"
+            )
+        return found
+
+
+def write_output(output: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write what comes out to a Parquet file, if anything does; return the rows."""
+    rows = 0
+    writer = None
+    try:
+        for batch in output:
+            if batch.num_rows:
+                with writing(path):
+                    writer = writer or pq.ParquetWriter(
+                        path,
+                        batch.schema,
+                        compression="lz4",
+                        use_dictionary=False,
+                        write_statistics=False,
+                    )
+                    writer.write_batch(batch)
+                rows += batch.num_rows
+    finally:
+        if writer is not None:
+            with writing(path):
+                writer.close()
+    if rows:
+        with writing(path), path.open("rb") as file:
+            os.fsync(file.fileno())
+    return rows
+
+
+def unpacked(parts: Iterable[bytes | None]) -> list[pa.RecordBatch]:
+    """Return the parts of hot keys that tasks have sent."""
+    found: list[pa.RecordBatch] = []
+    for data in parts:
+        if data is not None:
+            with pa.ipc.open_stream(data) as reader:
+                found += list(reader)
+    return found
+
+
+def _packed(parts: list[pa.RecordBatch]) -> bytes | None:
+    if not parts:
+        return None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, parts[0].schema) as writer:
+        for part in parts:
+            writer.write_batch(part)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _compile() -> None:
@@ -217,17 +194,11 @@ def _context() -> TaskContext:
     return context
 
 
-def _rows(batches: Batches, operator: Operator, passed: list[str]) -> Batches:
-    """Return rows as the operator has them; what earlier stages told is put aside."""
+def _rows(batches: Batches, operator: Operator) -> Batches:
+    """Return rows as the operator has them."""
     head = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64())]
     schema = pa.schema([*head, *operator.keys, *operator.values])
     for batch in batches:
-        if batch.schema.names[0] == TOLD:
-            told = batch.column(0)
-            if told.null_count < len(told):
-                passed.extend(text for text in told.to_pylist() if text is not None)
-                batch = batch.filter(told.is_null())
-            batch = batch.select(range(1, batch.num_columns))
         if batch.num_rows:
             hashes = pa.array(batch.column(0).to_numpy().view(np.uint64))
             columns = [
@@ -235,32 +206,6 @@ def _rows(batches: Batches, operator: Operator, passed: list[str]) -> Batches:
                 for column, wanted in zip(batch.columns[1:], list(schema)[1:], strict=True)
             ]
             yield pa.RecordBatch.from_arrays([hashes, *columns], schema=schema)
-
-
-def _written(output: Iterable[pa.RecordBatch], path: Path, schema: pa.Schema) -> int:
-    """Write what comes out to a Parquet file, if anything does; return the rows."""
-    rows = 0
-    writer = None
-    try:
-        for batch in output:
-            if batch.num_rows:
-                if writer is None:
-                    writer = pq.ParquetWriter(
-                        path,
-                        schema,
-                        compression="lz4",
-                        use_dictionary=False,
-                        write_statistics=False,
-                    )
-                writer.write_batch(batch)
-                rows += batch.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
-    if rows:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    return rows
 
 
 _readers: dict[tuple[Path, str | None], SegmentReader] = {}
@@ -273,19 +218,17 @@ def _reader(folder: Path, cache: str | None) -> SegmentReader:
     """
     if len(_readers) > 8:
         _readers.clear()
-    near = None if cache is None else Path(cache)
+    # Pipelines may share the cache of a machine: each has a folder of its own in it.
+    near = None if cache is None else Path(cache) / f"{crc32(bytes(folder)):08x}"
     return _readers.setdefault((folder, cache), SegmentReader(folder, near))
 
 
 def node() -> dict[str, Any]:
     """Return which executor this is, by its machine and process, and how busy the machine is."""
-    executor = _executor()
-    memory = psutil.virtual_memory()
     return {
-        "host": socket.gethostname(),
-        "process": executor,
-        "cpu": psutil.cpu_percent(),
-        "memory": memory.percent,
+        "name": f"{socket.gethostname()}:{_executor()}",
+        "cpu": psutil.cpu_percent() / 100,
+        "memory": psutil.virtual_memory().percent / 100,
     }
 
 

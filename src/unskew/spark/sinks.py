@@ -130,6 +130,10 @@ class FunctionSink(Sink):
         self._function(output.rows(), version)
 
 
+SinkLike = str | os.PathLike[str] | Sink | Callable[[DataFrame, int], None]
+"""What a user may name as a sink."""
+
+
 def sink_of(given: object) -> Sink:
     """Return the sink that a user named: a sink, a function, "console", or a folder's path."""
     if isinstance(given, Sink):
@@ -152,3 +156,5 @@ def _copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())

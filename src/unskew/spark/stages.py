@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
 
-from unskew.aggregates import Applied
+from unskew.aggregates import Aggregate, Applied
+from unskew.aggregates.checked import Checked
 from unskew.balance import Balancer
 from unskew.errors import BadParameter
 from unskew.operators import Aggregation, Operator, PerKey
@@ -20,7 +21,7 @@ from unskew.operators.base import TIME
 from unskew.spark.aggregation_request import arrow_type, resolved
 from unskew.spark.columns import key_columns, quoted
 from unskew.state import Spec
-from unskew.state.runs import HASH
+from unskew.state.runs import HASH, NEVER
 
 WATERMARK = "spark.watermarkDelayMs"
 
@@ -75,7 +76,7 @@ def aggregation(
     keys: Keys,
     aggregates: Mapping[str, Applied],
     window: Column | None,
-    output: str,
+    mode: str,
 ) -> Made:
     """Return the operator that keeps aggregates, what it takes of its input, and its output."""
     request = resolved(df, keys, aggregates, window)
@@ -89,12 +90,13 @@ def aggregation(
         name: Applied(_plain(use.aggregate), tuple(names[place] for place in use.places))
         for name, use in request.ours.items()
     }
-    made = Aggregation(applied, output=output, windowed=window is not None)
+    made = Aggregation(applied, mode=mode, windowed=window is not None)
     key_fields = [pa.field(each.name, arrow_type(each.dataType)) for each in request.key_fields]
     values = [pa.field(name, kind) for name, kind in zip(names, request.value_types, strict=True)]
     operator = made.bind(key_fields, values)
-    hashed = request.keys[1:] if window is not None else request.keys
-    time = _micros(request.keys[0]["end"]) if window is not None else F.lit(0).cast("long")
+    # All windows of a key are in one shard; without a key each is one.
+    hashed = (request.keys[1:] if window is not None else ()) or request.keys
+    time = _micros(request.keys[0]["end"]) if window is not None else F.lit(NEVER)
 
     columns = [
         F.xxhash64(*hashed).alias(HASH),
@@ -117,7 +119,7 @@ def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Ma
         raise BadParameter(
             "ttl is in event time: name the column with time=, or give the source a watermark"
         )
-    when = F.lit(0).cast("long") if time is None else _micros(_time_column(df, time))
+    when = F.lit(NEVER) if time is None else _micros(_time_column(df, time))
     bound = operator.bind(
         [pa.field(each.name, arrow_type(each.dataType)) for each in key_fields],
         [pa.field(each.name, arrow_type(each.dataType)) for each in value_fields],
@@ -132,9 +134,9 @@ def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Ma
     return bound, taken_of_input, _output(bound, [])
 
 
-def _plain(aggregate: Any) -> Any:
+def _plain(aggregate: Aggregate) -> Aggregate:
     """Return an aggregate without the checks that the operator puts around it again."""
-    return getattr(aggregate, "aggregate", aggregate)
+    return aggregate.aggregate if isinstance(aggregate, Checked) else aggregate
 
 
 def _micros(time: Column) -> Column:

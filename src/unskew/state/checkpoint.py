@@ -1,9 +1,8 @@
-"""The folder of a pipeline: plans, manifests, done markers, segments and output, by batch."""
+"""The folder of a pipeline: plans, manifests, done markers, segments and output, by version."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,36 +10,11 @@ from time import time
 from typing import Any
 
 from unskew.errors import CheckpointTaken, DamagedCheckpoint, WrongCheckpoint
+from unskew.state.decision import Decision
 from unskew.state.documents import read_document, write_document
-from unskew.state.files import check_folder, create
+from unskew.state.files import check_folder, create, sync_folder
 from unskew.state.manifest import Manifest
-
-INITIAL = -1
-"""Version of a state that was there before the first batch."""
-
-
-BATCH, SETTLED, FLUSHED = 0, 1, 2
-"""What made a version: a batch; the end of a run after it; a flush after that."""
-
-_KINDS = ("", "-settled", "-flushed")
-_PER_BATCH = 4
-_IS_VERSION = re.compile(r"(initial|\d{12}(-settled|-flushed)?)\.json")
-
-
-def version_of(batch: int, kind: int = BATCH) -> int:
-    """Return the number of the state after a batch, or after what followed it.
-
-    Examples
-    --------
-    >>> version_of(0), version_of(2), version_of(2, SETTLED)
-    (0, 8, 9)
-    """
-    return _PER_BATCH * batch + kind
-
-
-def batch_of(version: int) -> int:
-    """Return the batch that a version is of, or follows."""
-    return version // _PER_BATCH
+from unskew.state.versions import INITIAL, Kind, batch_of, name_of, version_named, version_of
 
 
 @dataclass(frozen=True)
@@ -68,13 +42,13 @@ class Spec:
 class Checkpoint:
     """A folder that the driver and all executors see.
 
-    Nothing is ever overwritten and no name is ever looked for by listing the folder: that is done
-    only to find garbage.
+    Nothing is ever overwritten, and a running pipeline looks for no name by listing a folder: only
+    people do, and who collects garbage.
 
     Parameters
     ----------
     folder : path
-        Is made if it is not there.
+        `open` makes it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -121,13 +95,30 @@ class Checkpoint:
             ) from error
         return [Spec(**{**stage, "state": tuple(stage["state"])}) for stage in found]
 
-    def plan(self, version: int) -> dict[str, Any] | None:
+    def decision(self, version: int) -> Decision | None:
         """Return what was decided for a version, or None if nothing was."""
-        return self._read("plans", "plan", version)
+        found = self._read("plans", "plan", version)
+        return None if found is None else Decision.from_json(found)
 
-    def decide(self, version: int, plan: Mapping[str, Any]) -> None:
+    def decided(self, version: int) -> Decision:
+        """Return what was decided for a version that was committed.
+
+        Raises
+        ------
+        DamagedCheckpoint
+            If that is missing.
+        """
+        found = self.decision(version)
+        if found is None:
+            raise DamagedCheckpoint(
+                f"{self.folder} has the manifest of batch {batch_of(version)} but not its plan; "
+                f"restore the file {self._path('plans', version).name} from a copy"
+            )
+        return found
+
+    def decide(self, version: int, decision: Decision) -> None:
         """Write what shall be done, before it is."""
-        self._write("plans", "plan", version, dict(plan))
+        self._write("plans", "plan", version, decision.to_json())
 
     def manifest(self, version: int) -> Manifest | None:
         """Return what was committed, or None if nothing was."""
@@ -135,13 +126,15 @@ class Checkpoint:
         return None if found is None else Manifest.from_json(found)
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a version count, all at once.
+        """Make a version count, all at once; tasks have made their files durable before.
 
         Raises
         ------
         CheckpointTaken
             If another driver has committed it.
         """
+        for folder in (self.segments, self.output):
+            sync_folder(folder)
         self._write("manifests", "manifest", manifest.version, manifest.to_json())
 
     def newest(self, version: int, stages: int) -> Manifest:
@@ -156,7 +149,7 @@ class Checkpoint:
             return self.manifest(INITIAL) or Manifest.empty(stages)
         before = batch_of(version - 1)
         found = None
-        for kind in range(len(_KINDS) - 1, -1, -1):
+        for kind in reversed(Kind):
             earlier = version_of(before, kind)
             if found is None and earlier < version:
                 found = self.manifest(earlier)
@@ -179,14 +172,12 @@ class Checkpoint:
 
     def versions(self) -> list[int]:
         """Return the versions that are kept, by listing the folder."""
-        return sorted(
-            _version(path.stem)
-            for path in (self.folder / "manifests").iterdir()
-            if _IS_VERSION.fullmatch(path.name)
-        )
+        names = (path for path in (self.folder / "manifests").glob("*.json"))
+        found = (version_named(path.stem) for path in names)
+        return sorted(version for version in found if version is not None)
 
-    def collect_garbage(self, kept: int, grace: float) -> int:
-        """Remove what no kept manifest names; return how many files that were.
+    def collect_garbage(self, kept: int, grace: float) -> None:
+        """Remove what no kept manifest names.
 
         Parameters
         ----------
@@ -203,19 +194,15 @@ class Checkpoint:
             manifest = self.manifest(version)
             if manifest is not None:
                 named |= manifest.files() | set(manifest.output)
-        removed = 0
         limit = time() - grace
-        for folder in (self.segments, self.output):
-            for path in folder.iterdir():
+        for place in (self.segments, self.output):
+            for path in place.iterdir():
                 if path.name not in named and _is_older(path, limit):
                     path.unlink(missing_ok=True)
-                    removed += 1
         for version in old:
             # The manifest goes last: by it the rest would be found again.
-            for kind in ("plans", "done", "manifests"):
-                self._path(kind, version).unlink(missing_ok=True)
-                removed += 1
-        return removed
+            for folder in ("plans", "done", "manifests"):
+                self._path(folder, version).unlink(missing_ok=True)
 
     def _check(self, path: Path, wanted: list[dict[str, Any]]) -> None:
         found = read_document(path, "pipeline")["stages"]
@@ -237,8 +224,8 @@ class Checkpoint:
                         f"with {old.get(name)!r}{way}"
                     )
 
-    def _path(self, kind: str, version: int) -> Path:
-        return self.folder / kind / f"{_name(version)}.json"
+    def _path(self, folder: str, version: int) -> Path:
+        return self.folder / folder / f"{name_of(version)}.json"
 
     def _read(self, folder: str, kind: str, version: int) -> dict[str, Any] | None:
         try:
@@ -255,19 +242,6 @@ class Checkpoint:
                 f"{path} was written by another driver: two queries must not share a checkpoint; "
                 f"stop one of them"
             ) from error
-
-
-def _name(version: int) -> str:
-    if version == INITIAL:
-        return "initial"
-    return f"{batch_of(version):012}{_KINDS[version % _PER_BATCH]}"
-
-
-def _version(name: str) -> int:
-    if name == "initial":
-        return INITIAL
-    number, dash, kind = name.partition("-")
-    return version_of(int(number), _KINDS.index(dash + kind))
 
 
 def _is_older(path: Path, limit: float) -> bool:

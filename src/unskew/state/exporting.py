@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from unskew.errors import BadParameter
 from unskew.state.inspecting import Chosen
-from unskew.state.runs import merge
+from unskew.state.runs import RUN_HEAD, merge
 from unskew.state.segment import SegmentReader
 
 ROW_GROUP = 1 << 17
@@ -64,8 +64,8 @@ def _tables(chosen: Chosen) -> Iterator[pa.Table]:
     state = chosen.manifest.stages[chosen.stage]
     for shard in sorted(state):
         rows = merge([reader(run) for run in state[shard]], oldest=True)
-        names = _distinct(rows.schema.names[3:])
-        held.append(pa.RecordBatch.from_arrays(rows.columns[3:], names=names))
+        names = _distinct(rows.schema.names[RUN_HEAD:])
+        held.append(pa.RecordBatch.from_arrays(rows.columns[RUN_HEAD:], names=names))
         if sum(each.num_rows for each in held) >= ROW_GROUP:
             yield pa.Table.from_batches(held)
             held = []

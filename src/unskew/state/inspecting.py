@@ -18,19 +18,12 @@ from unskew.balance import Plan
 from unskew.errors import BadParameter, DamagedCheckpoint, UnskewError, WrongCheckpoint
 from unskew.keys import hash_keys
 from unskew.metrics import imbalance
-from unskew.state.checkpoint import BATCH, FLUSHED, SETTLED, Checkpoint, Spec, batch_of, version_of
+from unskew.state.checkpoint import Checkpoint, Spec
 from unskew.state.manifest import Manifest
 from unskew.state.reading import folder_of, newest_version
-from unskew.state.runs import NEVER, Hashes, find, hashes_of
+from unskew.state.runs import NO_WATERMARK, RUN_HEAD, Hashes, find, hashes_of
 from unskew.state.segment import SegmentReader
-
-NO_WATERMARK = -NEVER - 1
-"""What manifests have where there was no watermark."""
-
-FLUSH = NEVER - 1
-"""The watermark of a flush, which all that can expire is below."""
-
-_KINDS = {BATCH: "batch", SETTLED: "settled", FLUSHED: "flushed"}
+from unskew.state.versions import INITIAL, batch_of, kind_of, version_of
 
 
 @dataclass(frozen=True)
@@ -339,12 +332,12 @@ def _kind(manifest: Manifest) -> str:
 
 
 def _kind_of(version: int) -> str:
-    return _KINDS.get(version - version_of(batch_of(version)), "initial")
+    return "initial" if version == INITIAL else kind_of(version).name.lower()
 
 
 def _plan(store: Checkpoint, version: int, stage: int) -> Plan | None:
-    decision = store.plan(version)
-    return None if decision is None else Plan.from_json(decision["plans"][stage])
+    decision = store.decision(version)
+    return None if decision is None else decision.plans[stage]
 
 
 def _readable(store: Checkpoint, version: int) -> Manifest | None:
@@ -364,23 +357,21 @@ def _batches(chosen: Chosen) -> Iterable[BatchState]:
         else:
             # A running query may have removed it since it was listed.
             if manifest is not None:
-                yield _batch(manifest, chosen.stage, is_last=chosen.stage == len(chosen.specs) - 1)
+                yield _batch(manifest, chosen.stage)
 
 
-def _batch(manifest: Manifest, stage: int, *, is_last: bool) -> BatchState:
+def _batch(manifest: Manifest, stage: int) -> BatchState:
     facts = manifest.facts
     tasks = _of_stage(manifest, "tasks", stage)
     merges = _of_stage(manifest, "merges", stage)
     loads = [sum(each["rows"].values()) for each in tasks]
     late = sum(each["late"] for each in tasks)
-    # Before a later stage, all rows go through the merges, which count them again.
-    out = [*tasks, *merges] if is_last or not merges else merges
     return BatchState(
         batch=batch_of(manifest.version),
         kind=_kind(manifest),
         rows=sum(loads) + late,
         late=late,
-        rows_out=sum(each["rows_out"] for each in out),
+        rows_out=sum(each["rows_out"] for each in (*tasks, *merges)),
         seconds=float(facts.get("seconds", 0.0)),
         moves=facts["moves"][stage] if "moves" in facts else 0,
         imbalance=imbalance(loads) if sum(loads) else None,
@@ -402,18 +393,13 @@ def _hottest(manifest: Manifest, stage: int) -> Counter[int]:
 
 def _shard(chosen: Chosen, shard: int, plan: Plan | None) -> ShardState:
     runs = chosen.manifest.stages[chosen.stage][shard]
-    shards = chosen.specs[chosen.stage].shards
-    instance = None
-    if plan is not None:
-        home = (shard - shards) % plan.instances
-        instance = home if shard >= shards else int(plan.assignment[shard])
     return ShardState(
         shard=shard,
-        instance=instance,
+        instance=None if plan is None else plan.keeper(shard),
         bytes=sum(run.length for run in runs),
         rows=sum(run.rows for run in runs),
         runs=len(runs),
-        of_hot_keys=shard >= shards,
+        of_hot_keys=shard >= chosen.specs[chosen.stage].shards,
     )
 
 
@@ -463,7 +449,7 @@ def _key_columns(rows: pa.RecordBatch) -> range:
     """
     hashes = hashes_of(rows)
     has_struct = pa.types.is_struct(rows.schema.field(3).type)
-    for first in (3, 4) if has_struct else (3,):
+    for first in (RUN_HEAD, RUN_HEAD + 1) if has_struct else (RUN_HEAD,):
         for last in range(first + 1, rows.num_columns + 1):
             try:
                 made = hash_keys(*rows.columns[first:last])

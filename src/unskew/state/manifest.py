@@ -47,7 +47,7 @@ class Manifest:
     output : sequence of str
         Names of the files with what came out, in order.
     facts : mapping
-        What else was measured, for people: it decides nothing.
+        Whose batch it was, what was measured, and the watermark.
     """
 
     version: int
@@ -60,9 +60,18 @@ class Manifest:
         """Return the manifest of a pipeline that has seen nothing."""
         return cls(-1, [{} for _ in range(stages)])
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether it was written, or stands for nothing at all."""
+        return bool(self.facts)
+
+    def runs(self) -> list[Run]:
+        """Return all runs of all stages."""
+        return [run for shards in self.stages for runs in shards.values() for run in runs]
+
     def files(self) -> set[str]:
         """Return the names of all segment files that hold state."""
-        return {run.file for shards in self.stages for runs in shards.values() for run in runs}
+        return {run.file for run in self.runs()}
 
     def state_bytes(self, stage: int) -> dict[int, int]:
         """Return the bytes of each shard that has state."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from unskew.errors import WrongCheckpoint
 from unskew.state.checkpoint import Checkpoint
 from unskew.state.manifest import Manifest
-from unskew.state.runs import merge
+from unskew.state.runs import RUN_HEAD, merge
 from unskew.state.segment import SegmentReader
 
 
@@ -43,4 +43,4 @@ def rows_of(
         if runs:
             rows = merge(runs, oldest=True)
             # By place: a key may be called like a column of the state.
-            yield rows.select(range(3, rows.num_columns))
+            yield rows.select(range(RUN_HEAD, rows.num_columns))

@@ -16,13 +16,15 @@ import pyarrow as pa
 from unskew.balance import Plan
 from unskew.errors import BadParameter, CheckpointTaken, DamagedCheckpoint, WrongCheckpoint
 from unskew.parameters import whole_number
-from unskew.state.checkpoint import INITIAL, Checkpoint, batch_of, version_of
+from unskew.state.checkpoint import Checkpoint
+from unskew.state.decision import Decision
 from unskew.state.files import sync_folder
 from unskew.state.inspecting import choose
 from unskew.state.manifest import Manifest, Run, Shards
 from unskew.state.reading import newest_version
-from unskew.state.runs import hashes_of, merge
+from unskew.state.runs import NO_WATERMARK, hashes_of, merge
 from unskew.state.segment import SegmentReader, SegmentWriter
+from unskew.state.versions import INITIAL, batch_of, version_of
 
 MOST_SHARDS = 2**20
 
@@ -33,7 +35,7 @@ _WITHOUT_ROWS: dict[str, Any] = {
     "rows": {},
     "keys": {},
     "late": 0,
-    "expired": 0,
+    "expired_up_to": NO_WATERMARK,
     "busy": 0.0,
     "written": 0,
     "read": 0,
@@ -103,7 +105,7 @@ def reshard(checkpoint: Path, shards: int, to: Path, *, most_bytes: int = MOST_B
     chosen = choose(checkpoint)
     store, manifest = chosen.store, chosen.manifest
     _check_target(store.folder, to)
-    old = _plans(store, manifest)
+    old = store.decided(manifest.version).plans
     for stage, plan in enumerate(old):
         _check_whole_keys(store, manifest, stage, plan)
 
@@ -147,23 +149,13 @@ def _check_target(state: Path, to: Path) -> None:
         raise BadParameter(f"{to} is inside of the state that is copied; name a folder beside it")
 
 
-def _plans(store: Checkpoint, manifest: Manifest) -> list[Plan]:
-    decision = store.plan(manifest.version)
-    if decision is None:
-        raise DamagedCheckpoint(
-            f"{store.folder} has the manifest of batch {batch_of(manifest.version)} but not its "
-            f"plan; restore the file from a copy"
-        )
-    return [Plan.from_json(plan) for plan in decision["plans"]]
-
-
 def _check_whole_keys(store: Checkpoint, manifest: Manifest, stage: int, plan: Plan) -> None:
     """Refuse if parts of one key's state would meet in one shard: only its operator merges them."""
     reader = SegmentReader(store.segments)
     parts = [
         shard
         for shard, runs in manifest.stages[stage].items()
-        if shard >= plan.shards and merge([reader(run) for run in runs], oldest=True).num_rows
+        if plan.is_hot_shard(shard) and merge([reader(run) for run in runs], oldest=True).num_rows
     ]
     if plan.hot or parts:
         hot = "hot keys in its plan" if plan.hot else "keys that were hot"
@@ -242,12 +234,7 @@ def _commit(
         "moves": [0] * len(stages),
         "resharded": True,
     }
-    decision = {
-        "plans": [plan.to_json() for plan in plans],
-        "watermark": facts["watermark"],
-        "base": version,
-        "balancers": [{}] * len(plans),
-    }
+    decision = Decision(plans, facts["watermark"], version, [{}] * len(plans))
     own = version if version == INITIAL else version_of(batch_of(version))
     if own != version:
         # After a flush the batch itself is looked for, too.

@@ -8,7 +8,7 @@ are only read and written together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 HASH, GONE, EXPIRES = "unskew_hash", "unskew_gone", "unskew_expires"
 """Columns of every run: the hash; whether nothing is left; when the row expires, if ever."""
 
+RUN_HEAD = 3
+"""How many those are: keys and state come after them."""
+
 NEVER = np.iinfo(np.int64).max
 """Expiry of what does not expire."""
+
+FLUSH = NEVER - 1
+"""The watermark of a flush, which all that can expire is below."""
+
+NO_WATERMARK = np.iinfo(np.int64).min
+"""The watermark before there is one."""
 
 Hashes = NDArray[np.uint64]
 
@@ -45,7 +54,7 @@ def removals(hashes: Hashes, schema: pa.Schema) -> pa.RecordBatch:
     """Return a run that says of these hashes that nothing is left."""
     size = hashes.size
     own = [pa.array(hashes), pa.array(np.ones(size, np.bool_)), pa.array(np.full(size, NEVER))]
-    rest = [pa.nulls(size, field.type) for field in list(schema)[3:]]
+    rest = [pa.nulls(size, field.type) for field in list(schema)[RUN_HEAD:]]
     return pa.RecordBatch.from_arrays([*own, *rest], schema=schema)
 
 
@@ -105,6 +114,21 @@ def living(run: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows without `GONE`."""
     gone = run.column(GONE)
     return run.filter(pc.invert(gone)) if pc.any(gone).as_py() else run
+
+
+def slices(shards: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+    """Return each shard of a sorted array, and where it is.
+
+    Examples
+    --------
+    >>> list(slices(np.array([2, 2, 5])))
+    [(2, slice(0, 2, None)), (5, slice(2, 3, None))]
+    """
+    starts = np.flatnonzero(np.diff(shards, prepend=-1))
+    ends = [*starts[1:].tolist(), shards.size]
+    for start, end in zip(starts.tolist(), ends, strict=True):
+        if end > start:
+            yield int(shards[start]), slice(start, end)
 
 
 def next_expiry(run: pa.RecordBatch) -> int:

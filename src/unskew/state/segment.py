@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
+from time import time
 from types import TracebackType
 from typing import Self
 from zlib import crc32
@@ -13,9 +16,11 @@ import pyarrow as pa
 
 from unskew.errors import DamagedCheckpoint
 from unskew.state.documents import FORMAT, check_format
-from unskew.state.files import sync_folder
+from unskew.state.files import writing
 from unskew.state.manifest import Run
 from unskew.state.runs import next_expiry
+
+log = logging.getLogger("unskew.pipeline")
 
 _MAGIC = b"unskew state"
 _HEAD = 64
@@ -24,7 +29,7 @@ _ALIGNED = 64
 
 
 class SegmentWriter:
-    """Write runs one after the other; the file is there, whole and durable, once it is closed.
+    """Write runs one after the other; its bytes are durable once it is closed.
 
     Parameters
     ----------
@@ -34,10 +39,11 @@ class SegmentWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Not buffered: a task may read again what it has just written.
-        self._file = path.open("xb", buffering=0)
-        self._file.write(_MAGIC + FORMAT.to_bytes(4, "little"))
-        self._end = len(_MAGIC) + 4
+        self._end = 0
+        with writing(path):
+            # Not buffered: a task may read again what it has just written.
+            self._file = path.open("xb", buffering=0)
+        self._write(_MAGIC + FORMAT.to_bytes(4, "little"))
 
     def add(self, run: pa.RecordBatch) -> Run:
         """Write a run; return where it is."""
@@ -46,16 +52,23 @@ class SegmentWriter:
             writer.write_batch(run)
         data = sink.getvalue()
         offset = -(-max(self._end, _HEAD) // _ALIGNED) * _ALIGNED
-        self._file.write(bytes(offset - self._end))
-        self._file.write(data)
-        self._end = offset + data.size
+        self._write(bytes(offset - self._end))
+        self._write(data)
         return Run(self.path.name, offset, data.size, crc32(data), run.num_rows, next_expiry(run))
 
     def close(self) -> None:
         """Make it durable."""
-        os.fsync(self._file.fileno())
-        self._file.close()
-        sync_folder(self.path.parent)
+        with writing(self.path):
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def _write(self, data: bytes | pa.Buffer) -> None:
+        """Write all: a full disk, or a very large run, may take only a part at a time."""
+        left = memoryview(data)
+        self._end += left.nbytes
+        with writing(self.path):
+            while left.nbytes:
+                left = left[self._file.write(left) :]
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -82,7 +95,8 @@ Opener = Callable[[Run], pa.RecordBatch]
 class SegmentReader:
     """Map runs into memory: only the pages that are looked at are read.
 
-    Each run is checked against its checksum the first time that it is opened here.
+    Each run is checked against its checksum the first time that it is opened here, and so is a copy
+    of it; a copy that is damaged is made anew.
 
     Parameters
     ----------
@@ -118,21 +132,51 @@ class SegmentReader:
 
     def _copied(self, run: Run) -> pa.Buffer:
         assert self.cache is not None
-        near = self.cache / f"{run.file}@{run.offset}"
-        try:
-            return _slice(near, 0, run.length)
-        except DamagedCheckpoint:
-            pass
+        near = self.cache / _copy_name(run)
+        with suppress(DamagedCheckpoint):
+            data = _slice(near, 0, run.length)
+            if (run.file, run.offset) in self._checked or crc32(data) == run.checksum:
+                self._checked.add((run.file, run.offset))
+                return data
         path = self.folder / run.file
         _check_head(path)
         data = _slice(path, run.offset, run.length)
         self._check(path, run, data)
-        self.cache.mkdir(parents=True, exist_ok=True)
         hidden = near.with_name(f".{near.name}.{os.getpid()}")
-        with hidden.open("wb") as file:
-            file.write(data)
-        hidden.replace(near)
+        try:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            with hidden.open("wb") as file:
+                file.write(data)
+            hidden.replace(near)
+        except OSError as error:
+            # What was read is all that is needed; only the next batch reads it once more.
+            log.warning("%s could not keep a copy: %s", self.cache, error)
+            with suppress(OSError):
+                hidden.unlink()
+            return data
         return _slice(near, 0, run.length)
+
+    def forget(self, named: Collection[Run], grace: float) -> None:
+        """Forget other runs than those named, and remove copies of them but for the newest.
+
+        Parameters
+        ----------
+        named : collection of Run
+            All that the last manifest has.
+        grace : float
+            Seconds that a copy is left alone: others may be making it.
+        """
+        self._known &= {run.file for run in named}
+        self._checked &= {(run.file, run.offset) for run in named}
+        if self.cache is None or not self.cache.is_dir():
+            return
+        kept = {_copy_name(run) for run in named}
+        limit = time() - grace
+        for path in self.cache.iterdir():
+            if path.name not in kept:
+                with suppress(FileNotFoundError):
+                    if path.stat().st_mtime < limit:
+                        path.unlink()
 
     def _check(self, path: Path, run: Run, data: pa.Buffer) -> None:
         self.read_bytes += run.length
@@ -142,6 +186,10 @@ class SegmentReader:
                 f"{path} was altered: bytes {run.offset} to {run.offset + run.length} have the "
                 f"checksum {found}, not {run.checksum}; restore the file from a copy"
             )
+
+
+def _copy_name(run: Run) -> str:
+    return f"{run.file}@{run.offset}"
 
 
 def _slice(path: Path, offset: int, length: int) -> pa.Buffer:

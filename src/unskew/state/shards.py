@@ -54,6 +54,8 @@ class ShardStore:
 
     def find(self, shard: int, hashes: Hashes) -> list[pa.RecordBatch]:
         """Return the rows of a shard that have one of the hashes, which are sorted and distinct."""
+        if not hashes.size:
+            return []
         return find([self._open(run) for run in self.shards.get(shard, ())], hashes)
 
     def all(self, shard: int, newer: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:

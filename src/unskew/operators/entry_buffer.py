@@ -19,7 +19,7 @@ from unskew.state.runs import Hashes, hashes_of
 ShardOf = Callable[[Hashes], NDArray[np.int64]]
 
 
-class Gathering:
+class EntryBuffer:
     """Take rows in any order and give back entries by shard.
 
     Holds at most `most_bytes` of entries, and then one shard's at a time: what does not fit is
@@ -28,7 +28,7 @@ class Gathering:
     Parameters
     ----------
     operator : Operator
-        Folds rows and joins entries.
+        Folds rows and combines entries.
     shard_of : callable
         Returns the shard of each hash.
     most_bytes : int
@@ -74,10 +74,10 @@ class Gathering:
         self._held_bytes += entries.nbytes
 
     def groups(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
-        """Return entries joined, and in the order of shard and hash, with the shard of each."""
+        """Return entries combined, and in the order of shard and hash, with the shard of each."""
         self._fold()
         if not self._spills:
-            joined = self._operator.join(self._held)
+            joined = self._operator.combine(self._held)
             self._held = []
             if joined.num_rows:
                 yield self._ordered(joined)
@@ -92,7 +92,7 @@ class Gathering:
                 for reader, shards in readers
                 for place in np.flatnonzero(shards == shard)
             ]
-            yield self._ordered(self._operator.join(parts))
+            yield self._ordered(self._operator.combine(parts))
         for file, _ in files:
             file.close()
 
@@ -105,7 +105,7 @@ class Gathering:
         self._held.append(entries)
         self._held_bytes += entries.nbytes
         if self._held_bytes > self._most:
-            joined = self._operator.join(self._held)
+            joined = self._operator.combine(self._held)
             self._held, self._held_bytes = [joined], joined.nbytes
             if self._held_bytes > self._most // 2:
                 self._spill()
@@ -120,8 +120,10 @@ class Gathering:
         """Write what is held, one batch for each shard."""
         if not self._held:
             return
-        shards, entries = self._ordered(self._operator.join(self._held))
+        shards, entries = self._ordered(self._operator.combine(self._held))
         self._held, self._held_bytes = [], 0
+        if not shards.size:
+            return
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="unskew-spill-")
         path = Path(self._folder.name) / f"{len(self._spills)}.arrow"
