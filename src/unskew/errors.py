@@ -23,6 +23,10 @@ class UnknownGrouping(UnskewError, KeyError):
     """No grouping is registered under this name."""
 
 
+class UnknownBalancer(UnskewError, KeyError):
+    """No balancer is registered under this name."""
+
+
 class BadSnapshot(UnskewError, ValueError):
     """A snapshot does not belong to the object that should restore it."""
 

@@ -21,10 +21,10 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
+from spark.balancers import Restless
 from spark.replay_drill import executors
 
 from unskew.aggregates import Count, Groups
-from unskew.balance import Balancer, Plan, Report
 from unskew.spark import BatchReport, Pipeline, Settings, sinks
 from unskew.state import Checkpoint, shards
 from unskew.state.versions import version_of
@@ -45,18 +45,6 @@ POINTS = [
 
 EXECUTOR = "an executor"
 IN_WORKERS = ("in the operator", "in a merge of runs")
-
-
-class Restless(Balancer):
-    """Move every shard in every batch, and split hot keys in one batch and not in the next."""
-
-    name = "restless"
-
-    def next_plan(self, plan: Plan, report: Report) -> Plan:
-        table = (plan.assignment + 1) % plan.instances
-        hottest = sorted(report.hot, key=lambda key: (-report.hot[key], key))[:2]
-        hot = {key: tuple(range(plan.instances)) for key in hottest if plan.epoch % 2 == 0}
-        return Plan(table, plan.instances, plan.epoch + 1, hot)
 
 
 def key_of(value: Column) -> Column:

@@ -71,8 +71,8 @@ class Users(Generated):
 
 def on_spark(
     spark: SparkSession, users: Users, folder: Path, balancer: ByRows
-) -> tuple[list[BatchReport], list[Plan], list[Any]]:
-    """Return the reports of all batches, the plans that they ran under, and what came out."""
+) -> tuple[list[BatchReport], list[Plan], list[Any], ByRows]:
+    """Return reports and plans of all batches, what came out, and the balancer of the stage."""
     source = folder / "source"
     source.mkdir()
     for number in range(BATCHES):
@@ -85,14 +85,14 @@ def on_spark(
     sink = MemorySink()
     pipeline = Pipeline(
         stream.parquet(str(source)), instances=INSTANCES, shards=SHARDS, balancer=balancer
-    )
-    query = pipeline.count("user").start(
-        sink, folder / "checkpoint", watch=reports.append, availableNow=True
-    )
+    ).count("user")
+    query = pipeline.start(sink, folder / "checkpoint", watch=reports.append, availableNow=True)
     query.awaitTermination()
     log = Checkpoint(folder / "checkpoint" / "unskew")
     plans = [log.decided(version_of(number)).plans[0] for number in range(BATCHES)]
-    return reports, plans, sink.rows()
+    own = pipeline.stages[0].balancer
+    assert isinstance(own, ByRows)
+    return reports, plans, sink.rows(), own
 
 
 def in_the_simulator(users: Users, balancer: ByRows) -> Result:
@@ -113,8 +113,8 @@ def test_both_engines_have_the_same_loads_and_the_same_moves(
 ) -> None:
     users = Users()
     key = int(unskew.hash_keys(["user 0"])[0])
-    spark_policy, simulated_policy = ByRows(key), ByRows(key)
-    reports, plans, rows = on_spark(spark, users, tmp_path, spark_policy)
+    simulated_policy = ByRows(key)
+    reports, plans, rows, spark_policy = on_spark(spark, users, tmp_path, ByRows(key))
     (stage,) = in_the_simulator(users, simulated_policy).stages
 
     # The simulator does not look after the last batch.

@@ -28,7 +28,7 @@ def test_a_context_without_the_settings_is_told_once(
         assert pins.pin(sent, 3, "i") is sent
     (warning,) = (each for each in caplog.records if each.levelno == logging.WARNING)
     assert "spark.shuffle.reduceLocality.enabled=false" in warning.getMessage()
-    assert "spark.locality.wait is 3s" in warning.getMessage()
+    assert "spark.locality.wait is 3000 ms" in warning.getMessage()
 
 
 def test_with_an_anchor_the_same_rows_come(

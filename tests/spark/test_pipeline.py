@@ -12,9 +12,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from spark.balancers import Restless
 
 from unskew.aggregates import Count, collect, count
-from unskew.balance import Balancer, Plan, Report, balancer
+from unskew.balance import balancer
 from unskew.errors import BadParameter, WrongCheckpoint
 from unskew.spark import (
     BatchReport,
@@ -30,20 +31,6 @@ from unskew.state.versions import version_of
 
 FILES = 4
 ROWS = 600
-
-
-class Restless(Balancer):
-    """Move every shard in every batch, and split the hottest keys one batch and not the next."""
-
-    name = "restless"
-
-    def next_plan(self, plan: Plan, report: Report) -> Plan:
-        table = (plan.assignment + 1) % plan.instances
-        hot = {}
-        if report.can_split and plan.epoch % 2 == 0:
-            hottest = sorted(report.hot, key=lambda key: -report.hot[key])[:3]
-            hot = {key: tuple(range(plan.instances)) for key in hottest}
-        return Plan(table, plan.instances, plan.epoch + 1, hot)
 
 
 @pytest.fixture(scope="module")

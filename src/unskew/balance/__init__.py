@@ -7,14 +7,14 @@ from unskew.balance.greedy import Greedy
 from unskew.balance.plan import Plan
 from unskew.balance.report import NodeLoads, Report
 from unskew.balance.static import Static
-from unskew.errors import BadParameter
+from unskew.errors import BadParameter, UnknownBalancer
 from unskew.parameters import check_names
 
 BALANCERS: dict[str, type[Balancer]] = {each.name: each for each in (Static, Greedy)}
 """By name."""
 
 
-def balancer(name: str | Balancer, **parameters: Any) -> Balancer:
+def balancer(given: str | Balancer, **parameters: Any) -> Balancer:
     """Return a balancer by its name; one that is made already is returned as it is.
 
     Examples
@@ -22,14 +22,16 @@ def balancer(name: str | Balancer, **parameters: Any) -> Balancer:
     >>> balancer("greedy", threshold=0.2).name
     'greedy'
     """
-    if isinstance(name, Balancer):
+    if isinstance(given, Balancer):
         if parameters:
-            raise BadParameter(f"{name.name} is made already; leave {', '.join(parameters)} away")
-        return name
-    if name not in BALANCERS:
-        raise BadParameter(f"there is no balancer {name!r}; choose one of {', '.join(BALANCERS)}")
-    check_names(name, BALANCERS[name], parameters)
-    return BALANCERS[name](**parameters)
+            raise BadParameter(f"{given.name} is made already; leave {', '.join(parameters)} away")
+        return given
+    if given not in BALANCERS:
+        raise UnknownBalancer(
+            f"there is no balancer {given!r}; choose one of {', '.join(BALANCERS)}"
+        )
+    check_names(given, BALANCERS[given], parameters)
+    return BALANCERS[given](**parameters)
 
 
 __all__ = ["BALANCERS", "Balancer", "Greedy", "NodeLoads", "Plan", "Report", "Static", "balancer"]

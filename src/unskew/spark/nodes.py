@@ -8,26 +8,32 @@ its executor, and finds there what it has read before. Nothing is wrong where th
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from unskew.errors import UnsupportedFolder
 from unskew.spark.columns import quoted
-from unskew.spark.pipeline_worker import node
 
 log = logging.getLogger("unskew.pipeline")
 
 ANCHOR = "unskew_anchor"
 
-_NEEDED = {"spark.shuffle.reduceLocality.enabled": "false", "spark.locality.wait": "30s"}
-"""Settings that a context must be started with, and values that do."""
+_NEEDED = "spark.shuffle.reduceLocality.enabled=false and spark.locality.wait=30s"
+"""Settings that a context must be started with."""
+
+_LEAST_WAIT_MS = 10_000
+"""Spark waits 3 s by default, which a busy executor is longer than."""
 
 _SPREAD_SECONDS = 0.2
 """How long a task that makes an anchor lasts: shorter ones pile up on the first executor."""
@@ -102,17 +108,16 @@ class Pins:
         return self._anchors[instances]
 
     def _is_possible(self, spark: SparkSession) -> bool:
-        conf = spark.sparkContext.getConf()
-        reduce_locality = conf.get("spark.shuffle.reduceLocality.enabled", "true")
-        wait = conf.get("spark.locality.wait", "3s")
-        possible = reduce_locality == "false" and wait != "3s"
+        conf = spark.sparkContext._jsc.sc().conf()
+        reduce_locality = conf.getBoolean("spark.shuffle.reduceLocality.enabled", True)
+        wait = conf.getTimeAsMs("spark.locality.wait", "3s")
+        possible = not reduce_locality and wait >= _LEAST_WAIT_MS
         if not possible and not self._warned:
             self._warned = True
-            told = " and ".join(f"{name}={value}" for name, value in _NEEDED.items())
             log.warning(
                 "instances are not kept on their executors, as spark.shuffle.reduceLocality.enabled"
-                " is %s and spark.locality.wait is %s; start the context with %s",
-                *(reduce_locality, wait, told),
+                " is %s and spark.locality.wait is %s ms; start the context with %s",
+                *(str(reduce_locality).lower(), wait, _NEEDED),
             )
         return possible
 
@@ -162,3 +167,20 @@ def _place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
     yield pa.RecordBatch.from_arrays([pa.array([node()["name"]])], ["node"])
+
+
+def node() -> dict[str, Any]:
+    """Return which executor this is, by its machine and process, and how busy the machine is."""
+    return {
+        "name": f"{socket.gethostname()}:{_executor()}",
+        "cpu": psutil.cpu_percent() / 100,
+        "memory": psutil.virtual_memory().percent / 100,
+    }
+
+
+def _executor() -> int:
+    """Return the process id of the JVM that this worker, or the daemon it came from, belongs to."""
+    for parent in psutil.Process().parents():
+        if parent.name().startswith("java"):
+            return int(parent.pid)
+    return os.getppid()

@@ -30,7 +30,7 @@ from unskew.spark.replay import check_checksums, order_of
 from unskew.spark.settings import Settings
 from unskew.spark.sinks import SinkLike, sink_of
 from unskew.spark.spark_checkpoint import SparkCheckpoint
-from unskew.spark.stages import Keys, Made, Stage
+from unskew.spark.stages import Bound, Keys, Stage
 from unskew.spark.versions import check_session
 from unskew.state import Checkpoint
 from unskew.state.files import local_folder
@@ -270,15 +270,14 @@ class Pipeline:
             return self.df
         return self.df.sparkSession.createDataFrame([], self.stages[-1].output)
 
-    def _with(self, made: Made, name: str) -> Pipeline:
-        operator, columns, output = made
+    def _with(self, bound: Bound, name: str) -> Pipeline:
         if any(stage.name == name for stage in self.stages):
             raise BadParameter(f"there is a stage {name!r} already; call this one otherwise")
         stage = Stage(
             name=name,
-            operator=operator,
-            columns=columns,
-            output=output,
+            operator=bound.operator,
+            columns=bound.columns,
+            output=bound.output,
             instances=self.instances,
             shards=self.shards,
             # Balancers remember, so that each stage needs its own.

@@ -25,6 +25,7 @@ from unskew.operators import Operator
 from unskew.operators.base import TIME
 from unskew.operators.matching import match
 from unskew.operators.task import Task, Work
+from unskew.spark.nodes import node
 from unskew.state import Checkpoint, Manifest
 from unskew.state.files import writing
 from unskew.state.runs import HASH
@@ -221,20 +222,3 @@ def _reader(folder: Path, cache: str | None) -> SegmentReader:
     # Pipelines may share the cache of a machine: each has a folder of its own in it.
     near = None if cache is None else Path(cache) / f"{crc32(bytes(folder)):08x}"
     return _readers.setdefault((folder, cache), SegmentReader(folder, near))
-
-
-def node() -> dict[str, Any]:
-    """Return which executor this is, by its machine and process, and how busy the machine is."""
-    return {
-        "name": f"{socket.gethostname()}:{_executor()}",
-        "cpu": psutil.cpu_percent() / 100,
-        "memory": psutil.virtual_memory().percent / 100,
-    }
-
-
-def _executor() -> int:
-    """Return the process id of the JVM that this worker, or the daemon it came from, belongs to."""
-    for parent in psutil.Process().parents():
-        if parent.name().startswith("java"):
-            return int(parent.pid)
-    return os.getppid()

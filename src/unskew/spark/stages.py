@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -68,7 +68,22 @@ class Stage:
         )
 
 
-Made = tuple[Operator, list[Column], StructType]
+class Bound(NamedTuple):
+    """An operator that is bound to its input.
+
+    Attributes
+    ----------
+    operator : Operator
+        Bound to its columns.
+    columns : list of Column
+        What it takes of its input: hash, time, keys, values.
+    output : StructType
+        What comes out.
+    """
+
+    operator: Operator
+    columns: list[Column]
+    output: StructType
 
 
 def aggregation(
@@ -77,7 +92,7 @@ def aggregation(
     aggregates: Mapping[str, Applied],
     window: Column | None,
     mode: str,
-) -> Made:
+) -> Bound:
     """Return the operator that keeps aggregates, what it takes of its input, and its output."""
     request = resolved(df, keys, aggregates, window)
     if request.native:
@@ -104,10 +119,10 @@ def aggregation(
         *request.keys,
         *(value.alias(name) for name, value in zip(names, request.values, strict=True)),
     ]
-    return operator, columns, _output(operator, request.key_fields)
+    return Bound(operator, columns, _output(operator, request.key_fields))
 
 
-def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Made:
+def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Bound:
     """Return the operator that calls a function, what it takes of its input, and its output."""
     given: list[Any] = [keys] if isinstance(keys, str | Column) else list(keys)
     columns = key_columns(df, tuple(given))
@@ -131,7 +146,7 @@ def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Ma
         *columns,
         *(F.col(quoted(each.name)) for each in value_fields),
     ]
-    return bound, taken_of_input, _output(bound, [])
+    return Bound(bound, taken_of_input, _output(bound, []))
 
 
 def _plain(aggregate: Aggregate) -> Aggregate:
