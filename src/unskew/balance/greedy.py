@@ -24,7 +24,7 @@ class Greedy(Balancer):
 
     Parameters
     ----------
-    threshold : float, default 0.1
+    threshold : float, default 0.05
         Imbalance, the largest load above the mean in parts of the mean, at which to stop.
 
     Examples
@@ -37,7 +37,7 @@ class Greedy(Balancer):
 
     name: ClassVar[str] = "greedy"
 
-    def __init__(self, *, threshold: float = 0.1) -> None:
+    def __init__(self, *, threshold: float = 0.05) -> None:
         self.threshold = number("threshold", threshold, above=0)
 
     def next_plan(self, plan: Plan, report: Report) -> Plan:

@@ -16,6 +16,9 @@ from unskew.operators.base import Operator
 from unskew.operators.matching import select
 from unskew.state.runs import Hashes, hashes_of
 
+_FIRST_BYTES = 1 << 19
+"""Rows of the first call of the operator."""
+
 ShardOf = Callable[[Hashes], NDArray[np.int64]]
 
 
@@ -41,6 +44,7 @@ class EntryBuffer:
         self._most = most_bytes
         self._rows: list[pa.RecordBatch] = []
         self._row_bytes = 0
+        self._enough = min(_FIRST_BYTES, most_bytes // 4)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._folder: TemporaryDirectory[str] | None = None
@@ -64,9 +68,11 @@ class EntryBuffer:
         """Take rows: hash, time, keys, values."""
         self._rows.append(rows)
         self._row_bytes += rows.nbytes
-        # Large calls are cheaper, as a key that comes often becomes one entry.
-        if self._row_bytes > self._most // 4:
+        # Large calls are cheaper, as a key that comes often becomes one entry; but the first ones
+        # are small, so that a slow operator begins while the rest of its rows is on the way.
+        if self._row_bytes > self._enough:
             self._fold()
+            self._enough = min(4 * self._enough, self._most // 4)
 
     def add_entries(self, entries: pa.RecordBatch) -> None:
         """Take entries that are folded already."""
