@@ -214,7 +214,7 @@ def moving(spark: SparkSession, scratch: str, keys: int, batches: int) -> None:
     print("\n| state | seconds of a batch | after all of it has moved | delay, in batches |")
     print("| ---: | ---: | ---: | ---: |")
     print(
-        f"| {reports[cold].bytes_read / 1e6:.0f} MB | {usual:.2f} | {times[cold]:.2f} "
+        f"| {reports[cold].bytes_checked / 1e6:.0f} MB | {usual:.2f} | {times[cold]:.2f} "
         f"| {times[cold] / usual - 1:.2f} |",
         flush=True,
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from unskew.errors import BadParameter
 
 
-def check_names(
+def check_parameters(
     what: str, made_by: Callable[..., Any], given: Iterable[str], *, others: Collection[str] = ()
 ) -> None:
     """Refuse names that are no parameters of what is made, or that others fill in."""

@@ -52,6 +52,51 @@ def test_a_cached_run_does_not_need_its_segment(tmp_path: Path, runs: list[Run])
     assert SegmentReader(tmp_path, tmp_path / "cache")(runs[2]) == a_run(1000)
 
 
+def test_what_one_reader_has_checked_others_of_the_machine_need_not(
+    tmp_path: Path, runs: list[Run]
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    SegmentReader(tmp_path, marks=marks)(runs[2])
+    other = SegmentReader(tmp_path, marks=marks)
+    assert other(runs[2]) == a_run(1000)
+    assert other.read_bytes == 0
+    # A file that was changed since is another file.
+    damage_bytes(tmp_path / "one.arrow", runs[2])
+    with pytest.raises(DamagedCheckpoint, match="was altered"):
+        SegmentReader(tmp_path, marks=marks)(runs[2])
+
+
+def test_what_no_manifest_names_is_forgotten(tmp_path: Path, runs: list[Run]) -> None:
+    cache, marks = tmp_path / "cache", tmp_path / "marks"
+    marks.mkdir()
+    reader = SegmentReader(tmp_path, cache, marks)
+    for run in runs:
+        reader(run)
+    reader.forget(runs[:1], grace=60.0)
+    assert [len(list(folder.iterdir())) for folder in (cache, marks)] == [3, 3]
+    reader.forget(runs[:1], grace=-60.0)
+    assert [path.name for path in cache.iterdir()] == ["one.arrow@64"]
+    assert [path.name.partition("=")[0] for path in marks.iterdir()] == ["one.arrow@64"]
+    # What is needed after all comes from the segment again.
+    assert reader(runs[2]) == a_run(1000)
+
+
+def test_a_copy_that_was_damaged_is_made_anew(tmp_path: Path, runs: list[Run]) -> None:
+    cache = tmp_path / "cache"
+    SegmentReader(tmp_path, cache)(runs[2])
+    (copy,) = cache.iterdir()
+    data = bytearray(copy.read_bytes())
+    data[len(data) // 2] ^= 1
+    copy.write_bytes(data)
+    assert SegmentReader(tmp_path, cache)(runs[2]) == a_run(1000)
+
+
+def test_a_cache_that_cannot_be_written_is_no_harm(tmp_path: Path, runs: list[Run]) -> None:
+    (tmp_path / "cache").write_text("not a folder")
+    assert SegmentReader(tmp_path, tmp_path / "cache")(runs[2]) == a_run(1000)
+
+
 def damage_bytes(path: Path, run: Run) -> None:
     data = bytearray(path.read_bytes())
     data[run.offset + run.length // 2] ^= 1

@@ -8,7 +8,7 @@ from unskew.balance.plan import Plan
 from unskew.balance.report import NodeLoads, Report
 from unskew.balance.static import Static
 from unskew.errors import BadParameter, UnknownBalancer
-from unskew.parameters import check_names
+from unskew.parameters import check_parameters
 
 BALANCERS: dict[str, type[Balancer]] = {each.name: each for each in (Static, Greedy)}
 """By name."""
@@ -30,7 +30,7 @@ def balancer(given: str | Balancer, **parameters: Any) -> Balancer:
         raise UnknownBalancer(
             f"there is no balancer {given!r}; choose one of {', '.join(BALANCERS)}"
         )
-    check_names(given, BALANCERS[given], parameters)
+    check_parameters(given, BALANCERS[given], parameters)
     return BALANCERS[given](**parameters)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unskew.errors import BadSnapshot, UnknownGrouping
 from unskew.mixing import spread_seed
-from unskew.parameters import check_names, key_hashes, whole_number
+from unskew.parameters import check_parameters, key_hashes, whole_number
 
 MAX_INSTANCES = 2**31 - 1
 """Instances are int32."""
@@ -225,5 +225,5 @@ def grouping(name: str, instances: int, **parameters: Any) -> Grouping:
         raise UnknownGrouping(
             f"there is no grouping {name!r}; choose one of {', '.join(_registry)}"
         ) from None
-    check_names(name, cls, parameters, others=("instances",))
+    check_parameters(name, cls, parameters, others=("instances",))
     return cls(instances, **parameters)

@@ -120,6 +120,7 @@ class Task:
                 yield from self._timed(self._outputs(buffer))
             if self._writer is not None:
                 self._writer.close()
+            self.report.read = self._store.read_bytes
         except BaseException:
             if self._writer is not None:
                 self._writer.path.unlink(missing_ok=True)

@@ -36,8 +36,10 @@ class TaskReport:
         The latest time of the state that expired.
     busy : float
         Seconds in the operator and the state, not waiting for rows.
-    written, read : int
-        Bytes of state.
+    written, read, checked : int
+        Bytes of state: that were written; of the rows that were found and the runs that were read
+        as a whole; and of runs that this machine had not seen before, which it compares with their
+        checksums.
     hot : list
         (hash, rows) of the keys that are split, and of those with most rows.
     output : list of str
@@ -60,6 +62,7 @@ class TaskReport:
     busy: float = 0.0
     written: int = 0
     read: int = 0
+    checked: int = 0
     hot: list[tuple[int, int]] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     rows_out: int = 0

@@ -41,7 +41,9 @@ class BatchReport:
     loads : list of array of int64
         Rows of each instance, for every stage.
     bytes_read, bytes_written : int
-        Of state: what was read anew, pages that were there already not counted, and written.
+        Of state: the rows of the keys that were touched, and runs that were merged; and new runs.
+    bytes_checked : int
+        Of state that a machine had not seen before, as after a move.
     facts : mapping
         All that was measured, as the checkpoint has it.
     """
@@ -57,6 +59,7 @@ class BatchReport:
     loads: list[NDArray[np.int64]]
     bytes_read: int
     bytes_written: int
+    bytes_checked: int
     facts: Mapping[str, Any]
 
 
@@ -77,6 +80,7 @@ def batch_report(manifest: Manifest, stages: Sequence[Stage], seconds: float) ->
         loads=[np.array([sum(task.rows.values()) for task in each]) for each in tasks],
         bytes_read=sum(task.read for task in everyone),
         bytes_written=sum(task.written for task in everyone),
+        bytes_checked=sum(task.checked for task in everyone),
         facts=manifest.facts,
     )
 

@@ -111,7 +111,9 @@ class StageWork:
         output = checkpoint.output / f"{name}.parquet"
         report.rows_out = write_output(task.run(_rows(batches, self.operator)), output)
         report.output = [output.name] if report.rows_out else []
-        report.read = reader.read_bytes - before
+        report.checked = reader.read_bytes - before
+        runs = (run for runs in report.runs.values() for run in runs)
+        reader.trust(run for run in runs if run.file == work.segment.name)
         if base is not None:
             reader.forget(base.runs(), _COPY_SECONDS)
         report.node = node()
@@ -209,6 +211,19 @@ def _rows(batches: Batches, operator: Operator) -> Batches:
             yield pa.RecordBatch.from_arrays([hashes, *columns], schema=schema)
 
 
+def _marks(name: str) -> Path | None:
+    """Return a folder that the workers of an executor share, and that is gone when it is."""
+    given = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    if not given:
+        return None
+    folder = Path(given) / f"unskew-checked-{name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder
+
+
 _readers: dict[tuple[Path, str | None], SegmentReader] = {}
 
 
@@ -219,6 +234,9 @@ def _reader(folder: Path, cache: str | None) -> SegmentReader:
     """
     if len(_readers) > 8:
         _readers.clear()
-    # Pipelines may share the cache of a machine: each has a folder of its own in it.
-    near = None if cache is None else Path(cache) / f"{crc32(bytes(folder)):08x}"
-    return _readers.setdefault((folder, cache), SegmentReader(folder, near))
+    if (folder, cache) not in _readers:
+        # Pipelines may share a machine: each has a folder of its own there.
+        name = f"{crc32(bytes(folder)):08x}"
+        near = None if cache is None else Path(cache) / name
+        _readers[folder, cache] = SegmentReader(folder, near, _marks(name))
+    return _readers[folder, cache]

@@ -39,6 +39,7 @@ _WITHOUT_ROWS: dict[str, Any] = {
     "busy": 0.0,
     "written": 0,
     "read": 0,
+    "checked": 0,
     "hot": [],
     "output": [],
     "rows_out": 0,

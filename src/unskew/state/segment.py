@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from time import time
@@ -104,14 +104,16 @@ class SegmentReader:
         Where the segments are.
     cache : Path, optional
         Folder on a disk of this machine to copy runs to, where `folder` is far away.
+    marks : Path, optional
+        Folder on this machine in which its readers tell each other what they have checked.
     """
 
-    def __init__(self, folder: Path, cache: Path | None = None) -> None:
+    def __init__(self, folder: Path, cache: Path | None = None, marks: Path | None = None) -> None:
         self.folder = folder
         self.cache = cache
+        self.marks = marks
         self.read_bytes = 0
-        self._known: set[str] = set()
-        self._checked: set[tuple[str, int]] = set()
+        self._checked: set[str] = set()
 
     def __call__(self, run: Run) -> pa.RecordBatch:
         """Return the rows of a run."""
@@ -122,21 +124,19 @@ class SegmentReader:
     def _mapped(self, run: Run) -> pa.Buffer:
         path = self.folder / run.file
         data = _slice(path, run.offset, run.length)
-        if (run.file, run.offset) not in self._checked:
-            if run.file not in self._known:
-                _check_head(path)
-                self._known.add(run.file)
+        if not self._is_checked(run, path):
+            _check_head(path)
             self._check(path, run, data)
-            self._checked.add((run.file, run.offset))
+            self._set_checked(run, path)
         return data
 
     def _copied(self, run: Run) -> pa.Buffer:
         assert self.cache is not None
         near = self.cache / _copy_name(run)
-        with suppress(DamagedCheckpoint):
+        with suppress(DamagedCheckpoint, OSError):
             data = _slice(near, 0, run.length)
-            if (run.file, run.offset) in self._checked or crc32(data) == run.checksum:
-                self._checked.add((run.file, run.offset))
+            if self._is_checked(run, near) or crc32(data) == run.checksum:
+                self._set_checked(run, near)
                 return data
         path = self.folder / run.file
         _check_head(path)
@@ -154,6 +154,7 @@ class SegmentReader:
             with suppress(OSError):
                 hidden.unlink()
             return data
+        self._set_checked(run, near)
         return _slice(near, 0, run.length)
 
     def forget(self, named: Collection[Run], grace: float) -> None:
@@ -166,17 +167,33 @@ class SegmentReader:
         grace : float
             Seconds that a copy is left alone: others may be making it.
         """
-        self._known &= {run.file for run in named}
-        self._checked &= {(run.file, run.offset) for run in named}
-        if self.cache is None or not self.cache.is_dir():
-            return
         kept = {_copy_name(run) for run in named}
+        self._checked &= kept
         limit = time() - grace
-        for path in self.cache.iterdir():
-            if path.name not in kept:
-                with suppress(FileNotFoundError):
-                    if path.stat().st_mtime < limit:
-                        path.unlink()
+        for folder in (self.cache, self.marks):
+            for path in folder.iterdir() if folder is not None and folder.is_dir() else ():
+                if path.name.partition("=")[0] not in kept:
+                    with suppress(FileNotFoundError):
+                        if path.stat().st_mtime < limit:
+                            path.unlink()
+
+    def trust(self, runs: Iterable[Run]) -> None:
+        """Take runs as checked: this machine has just written them."""
+        for run in runs:
+            self._set_checked(run, self.folder / run.file)
+
+    def _is_checked(self, run: Run, path: Path) -> bool:
+        name = _copy_name(run)
+        if name not in self._checked and self.marks is not None and _mark(self.marks, name, path):
+            self._checked.add(name)
+        return name in self._checked
+
+    def _set_checked(self, run: Run, path: Path) -> None:
+        name = _copy_name(run)
+        if name not in self._checked:
+            self._checked.add(name)
+            if self.marks is not None:
+                _mark(self.marks, name, path, make=True)
 
     def _check(self, path: Path, run: Run, data: pa.Buffer) -> None:
         self.read_bytes += run.length
@@ -190,6 +207,17 @@ class SegmentReader:
 
 def _copy_name(run: Run) -> str:
     return f"{run.file}@{run.offset}"
+
+
+def _mark(marks: Path, name: str, path: Path, *, make: bool = False) -> bool:
+    """Return whether there is a mark of a run in a file as it is now: a changed one has others."""
+    with suppress(OSError):
+        about = path.stat()
+        mark = marks / f"{name}={about.st_mtime_ns}-{about.st_size}"
+        if make:
+            mark.touch()
+        return mark.exists()
+    return False
 
 
 def _slice(path: Path, offset: int, length: int) -> pa.Buffer:

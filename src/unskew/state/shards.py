@@ -45,18 +45,26 @@ class ShardStore:
         Of the runs.
     opener : callable
         Returns the rows of a run.
+
+    Attributes
+    ----------
+    read_bytes : int
+        Of the rows that were found, and of the runs that were read as a whole.
     """
 
     def __init__(self, shards: Shards, schema: pa.Schema, opener: Opener) -> None:
         self.shards = dict(shards)
         self.schema = schema
-        self._open = opener
+        self.read_bytes = 0
+        self._opener = opener
 
     def find(self, shard: int, hashes: Hashes) -> list[pa.RecordBatch]:
         """Return the rows of a shard that have one of the hashes, which are sorted and distinct."""
         if not hashes.size:
             return []
-        return find([self._open(run) for run in self.shards.get(shard, ())], hashes)
+        found = find([self._opener(run) for run in self.shards.get(shard, ())], hashes)
+        self.read_bytes += sum(rows.nbytes for rows in found)
+        return found
 
     def all(self, shard: int, newer: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
         """Return every row of a shard that counts, under changes that are not written yet."""
@@ -82,6 +90,11 @@ class ShardStore:
     def replace(self, shard: int, rows: pa.RecordBatch, writer: SegmentWriter) -> Written:
         """Write all that is left of a shard as its only run."""
         return self._keep(shard, rows, (), writer)
+
+    def _open(self, run: Run) -> pa.RecordBatch:
+        """Return all rows of a run."""
+        self.read_bytes += run.length
+        return self._opener(run)
 
     def _keep(
         self, shard: int, rows: pa.RecordBatch, older: tuple[Run, ...], writer: SegmentWriter
