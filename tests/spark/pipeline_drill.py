@@ -2,7 +2,8 @@
 
 Run as a script: ``pipeline_drill.py FOLDER BATCHES [POINT BATCH]``. Counts an endless stream into
 FOLDER until it has so many batches, or kills itself and its JVM at the point; its workers end by
-themselves. A file FOLDER/begun appears when the first batch of a run begins.
+themselves. Garbage is removed after GRACE seconds, none by default. A file FOLDER/begun appears
+when the first batch of a run begins.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def main() -> None:
             folder / "out",
             folder / "checkpoint",
             watch=lambda report: note(folder, report),
-            settings=Settings(kept=3, grace=0.0, clean_every=2),
+            settings=Settings(kept=3, grace=float(os.environ.get("GRACE", "0")), clean_every=2),
         )
         while query.isActive and not (folder / f"batch-{batches - 1}").exists():
             query.awaitTermination(1)

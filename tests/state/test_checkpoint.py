@@ -16,6 +16,7 @@ from unskew.errors import (
 )
 from unskew.state import Checkpoint, Manifest, Run, Spec
 from unskew.state.decision import Decision
+from unskew.state.files import local_folder
 from unskew.state.versions import INITIAL, Kind, version_of
 
 SPEC = Spec("count", "aggregation(n=Count())", 8, ("user: string", "state_n: int64"))
@@ -183,3 +184,13 @@ def test_garbage_is_what_no_kept_manifest_names(checkpoint: Checkpoint) -> None:
     assert checkpoint.decision(12) == DECISION
     assert not checkpoint.is_done(8)
     assert json.loads((checkpoint.folder / "pipeline.json").read_text().splitlines()[1])
+
+
+@pytest.mark.parametrize("given", ["s3a://bucket/state", "hdfs://name/state"])
+def test_what_is_no_folder_of_this_machine_is_refused(given: str) -> None:
+    with pytest.raises(UnsupportedFolder, match=f"{given} cannot hold state"):
+        local_folder(given)
+
+
+def test_a_folder_may_be_named_as_spark_does(tmp_path: Path) -> None:
+    assert local_folder(f"file://{tmp_path}/state") == tmp_path / "state"
