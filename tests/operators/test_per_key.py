@@ -78,11 +78,17 @@ def test_state_expires_after_the_last_row_and_something_may_come_out() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda key, rows, state: 1 / 0, "raised ZeroDivisionError: division by zero; the key is"),
+        (lambda key, rows, state: 1 / 0, r"division by zero, at .*test_per_key.py:\d+ in"),
         (lambda key, rows, state: None, r"must return \(state, output\), not None"),
         (lambda key, rows, state: (5, None), "must return a dict or None as state, not 5"),
         (lambda key, rows, state: ({"total": "x"}, None), "returned a state that is not total"),
-        (lambda key, rows, state: (None, [{"total": "x"}]), "as output, which is not rows of"),
+        (lambda key, rows, state: (None, [{"total": "x"}]), "which is no list of dicts with key"),
+        (lambda key, rows, state: (None, {"total": 1}), "its rows are no dicts"),
+        (lambda key, rows, state: (None, [{"totl": 1}]), "there is no column 'totl'"),
+        (
+            lambda key, rows, state: ({"totl": 1}, None),
+            r"a state with \['totl'\], which is not among",
+        ),
     ],
 )
 def test_what_a_function_does_wrong_is_named(function: Any, message: str) -> None:

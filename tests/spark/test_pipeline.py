@@ -373,6 +373,10 @@ def test_a_pipeline_goes_on_where_it_stopped_with_other_instances(
     assert {(row["user"], row["n"]) for row in newest} == {(r["user"], r["count"]) for r in wanted}
     assert {row["version"] for row in found.select("version").distinct().collect()} == {0, 4, 8}
 
+    # Without a number of shards the checkpoint has it.
+    finish(Pipeline(stream(spark, few), instances=2).count("user"), sink, tmp_path / "checkpoint")
+    with pytest.raises(BadParameter, match="has 8 shards, too few for 9 instances"):
+        Pipeline(stream(spark, few), instances=9).count("user").start(sink, tmp_path / "checkpoint")
     with pytest.raises(WrongCheckpoint, match=r"has shards 16 and .* was written with 8"):
         Pipeline(stream(spark, few), instances=2, shards=16).count("user").start(
             sink, tmp_path / "checkpoint"
@@ -415,6 +419,30 @@ def test_a_sink_that_fails_gets_the_same_rows_again(
     assert len(seen[4]) == 2
     assert seen[4][0] == seen[4][1]
     assert [len(seen[version]) for version in (0, 8, 12)] == [1, 1, 1]
+
+
+def test_the_output_of_another_query_is_not_taken_for_ones_own(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(stream(spark, folder), instances=2).count("user")
+    for _ in range(2):
+        finish(pipeline, tmp_path / "out", tmp_path / "one")
+    query = pipeline.start(f"file://{tmp_path}/out", tmp_path / "two", availableNow=True)
+    with pytest.raises(StreamingQueryException, match="name an empty folder for the output"):
+        query.awaitTermination()
+
+
+def test_windows_of_another_length_are_another_stage(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    def windows(length: str) -> Pipeline:
+        pipeline = Pipeline(stream(spark, folder), instances=2)
+        return pipeline.count("user", window=F.window("time", length))
+
+    finish(windows("1 hour"), MemorySink(), tmp_path)
+    finish(windows("1 hour"), MemorySink(), tmp_path)
+    with pytest.raises(WrongCheckpoint, match=r"window\(time, '2 hours'"):
+        windows("2 hours").start(MemorySink(), tmp_path)
 
 
 def test_the_memory_of_a_task_does_not_change_the_counts(
@@ -512,7 +540,8 @@ def test_a_report_says_where_instances_ran(
         ),
         (lambda p: p.count("user").start(5, "x"), "a sink is a folder for Parquet files"),
         (lambda p: Pipeline(p.df, balancer="best"), "there is no balancer 'best'; choose one of"),
-        (lambda p: Pipeline(p.df, instances=8, shards=4), "shards must be from 8 to"),
+        (lambda p: Pipeline(p.df, instances=8, shards=4), "shards=4 is fewer than there are"),
+        (lambda p: p.count("user").start("memory", "x"), r"kept in memory by MemorySink\(\)"),
         (lambda p: Settings(clean_every=0), "clean_every must be from 1 to"),
         (lambda p: balancer("greedy", treshold=1), "greedy has no parameter 'treshold'; it takes"),
     ],

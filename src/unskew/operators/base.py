@@ -71,6 +71,11 @@ class Operator(ABC):
         """Return the operator of rows with these columns, or raise what does not fit."""
 
     @property
+    def kind(self) -> str:
+        """What a checkpoint must agree with, beside the columns of the state."""
+        return repr(self)
+
+    @property
     def run_schema(self) -> pa.Schema:
         """Schema of the runs that hold its state."""
         return run_schema([*self.keys, *self.state])

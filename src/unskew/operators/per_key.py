@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,11 @@ class PerKey(Operator):
         named = getattr(self.function, "__qualname__", type(self.function).__name__)
         return f"per_key({named.rpartition('.')[2]}, ttl={self.ttl})"
 
+    @property
+    def kind(self) -> str:
+        """What a checkpoint must agree with: the function may be changed and renamed."""
+        return "per_key"
+
     def bind(self, keys: Sequence[pa.Field], values: Sequence[pa.Field]) -> PerKey:
         """Return the operator of rows with these columns."""
         bound = PerKey(
@@ -146,7 +152,8 @@ class PerKey(Operator):
                 output = self.expired(key, state)
             except Exception as error:
                 raise BadOperator(
-                    f"expired of {self!r} raised {type(error).__name__}: {error}; the key is {key}"
+                    f"expired of {self!r} raised {type(error).__name__}: {error}, {_place(error)}; "
+                    f"the key is {key}"
                 ) from error
             outputs.append(self._rows(output))
         return _concat(outputs, schema)
@@ -158,13 +165,22 @@ class PerKey(Operator):
             answer = self.function(key, rows, state)
         except Exception as error:
             raise BadOperator(
-                f"{self!r} raised {type(error).__name__}: {error}; the key is {key}"
+                f"{self!r} raised {type(error).__name__}: {error}, {_place(error)}; the key is "
+                f"{key}"
             ) from error
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise BadOperator(f"{self!r} must return (state, output), not {answer!r}; key {key}")
         new, output = answer
         if new is not None and not isinstance(new, Mapping):
-            raise BadOperator(f"{self!r} must return a dict or None as state, not {new!r}")
+            raise BadOperator(
+                f"{self!r} must return a dict or None as state, not {new!r}; key {key}"
+            )
+        unknown = set(new or ()) - {field.name for field in self.state}
+        if unknown:
+            raise BadOperator(
+                f"{self!r} returned a state with {sorted(unknown)}, which is not among "
+                f"{_text(self.state)}; key {key}"
+            )
         return None if new is None else dict(new), output
 
     def _rows(self, output: Rows) -> pa.RecordBatch:
@@ -176,10 +192,16 @@ class PerKey(Operator):
                 return output.select(schema.names).cast(schema).combine_chunks().to_batches()[0]
             if isinstance(output, pa.RecordBatch):
                 return output.select(schema.names).cast(schema)
-            return pa.RecordBatch.from_pylist(output, schema)
+            rows = list(output)
+            if not all(isinstance(row, Mapping) for row in rows):
+                raise TypeError("its rows are no dicts")
+            unknown = {name for row in rows for name in row} - set(schema.names)
+            if unknown:
+                raise KeyError(f"there is no column {', '.join(map(repr, sorted(unknown)))}")
+            return pa.RecordBatch.from_pylist(rows, schema)
         except (pa.ArrowException, KeyError, TypeError, AttributeError, IndexError) as error:
             raise BadOperator(
-                f"{self!r} returned {output!r} as output, which is not rows of "
+                f"{self!r} returned {output!r} as output, which is no list of dicts with "
                 f"{_text(self.output)}: {error}"
             ) from error
 
@@ -221,6 +243,12 @@ class PerKey(Operator):
             *kept.columns,
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+
+
+def _place(error: Exception) -> str:
+    """Return where in the user's code an error was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"at {frame.filename}:{frame.lineno} in {frame.name}"
 
 
 def _text(fields: Sequence[pa.Field]) -> str:

@@ -309,7 +309,8 @@ class Cycle:
             self.checkpoint.mark_done(manifest.version)
 
     def _output(self, spark: SparkSession, stage: Stage, names: Sequence[str]) -> Output:
-        return Output(spark, [self.checkpoint.output / name for name in names], stage.output)
+        files = [self.checkpoint.output / name for name in names]
+        return Output(spark, files, stage.output, self.spark_checkpoint.query_id())
 
     def _announce(self, manifest: Manifest, seconds: float) -> None:
         """Write the log line of a batch, and call who wants to know."""

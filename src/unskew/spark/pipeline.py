@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -56,7 +57,8 @@ class Pipeline:
     instances : int, optional
         Of each stage; by default as many as Spark has cores.
     shards : int, optional
-        Of each stage; 16 an instance by default. Cannot be changed later without re-sharding.
+        Of each stage; by default as many as the checkpoint has, or 16 an instance. Cannot be
+        changed later without re-sharding.
     balancer : str or Balancer, default "greedy"
         Decides, after each batch, which instance each shard is on.
 
@@ -89,9 +91,15 @@ class Pipeline:
         if instances is None:
             instances = df.sparkSession.sparkContext.defaultParallelism
         self.instances = whole_number("instances", instances, least=1, most=2**16)
+        self._is_given = shards is not None
         if shards is None:
             shards = SHARDS_PER_INSTANCE * self.instances
-        self.shards = whole_number("shards", shards, least=self.instances, most=2**20)
+        self.shards = whole_number("shards", shards, least=1, most=2**20)
+        if self.shards < self.instances:
+            raise BadParameter(
+                f"shards={shards} is fewer than there are instances, {self.instances}; every "
+                f"instance needs at least one"
+            )
         make_balancer(balancer)
         self.balancer = balancer
         self.df = df
@@ -126,9 +134,9 @@ class Pipeline:
         aggregates : mapping of str to Applied
             As of `unskew.spark.aggregate`, without Spark's own.
         window : Column, optional
-            ``F.window("time", "10 minutes")``; the source needs a watermark on its time. A window
-            is kept until the watermark has passed it, and rows that come later are counted and
-            dropped.
+            ``F.window("time", "10 minutes")``. A window is kept until the watermark has passed it,
+            and rows that come later are counted and dropped; without a watermark it is kept for
+            ever.
         mode : {"update", "append"}, default "update"
             What comes out of a batch: the keys that it changed, or windows that became final.
         name : str, optional
@@ -220,10 +228,11 @@ class Pipeline:
         target = sink_of(sink)
         folder = local_folder(checkpoint)
         own = Checkpoint(folder / "unskew" if state is None else local_folder(state))
-        own.open([stage.spec for stage in self.stages])
+        stages = self._fitting(own)
+        own.open([stage.spec for stage in stages])
         check_executors(self.df.sparkSession, own.folder)
         cycle = Cycle(
-            stages=self.stages,
+            stages=stages,
             checkpoint=own,
             spark_checkpoint=SparkCheckpoint(folder / "spark"),
             order=order_of(self.df),
@@ -243,6 +252,18 @@ class Pipeline:
         register(str(started.runId), cycle)
         ends = bool(trigger.get("availableNow") or trigger.get("once"))
         return PipelineQuery(started._jsq, cycle, self.df, ends=ends)
+
+    def _fitting(self, checkpoint: Checkpoint) -> tuple[Stage, ...]:
+        """Return the stages, with as many shards as the checkpoint has unless that was asked."""
+        if self._is_given or not (checkpoint.folder / "pipeline.json").exists():
+            return self.stages
+        shards = checkpoint.specs()[0].shards
+        if shards < self.instances:
+            raise BadParameter(
+                f"{checkpoint.folder} has {shards} shards, too few for {self.instances} instances; "
+                f"unskew state CHECKPOINT --reshard changes that"
+            )
+        return tuple(replace(stage, shards=shards) for stage in self.stages)
 
     def _begin(self, cycle: Cycle, initial: DataFrame) -> None:
         """Make the initial state, unless the stream has begun."""
@@ -278,6 +299,7 @@ class Pipeline:
             operator=bound.operator,
             columns=bound.columns,
             output=bound.output,
+            kind=bound.kind,
             instances=self.instances,
             shards=self.shards,
             # Balancers remember, so that each stage needs its own.
@@ -286,6 +308,7 @@ class Pipeline:
         added = Pipeline(
             self.df, instances=self.instances, shards=self.shards, balancer=self.balancer
         )
+        added._is_given = self._is_given
         added.stages = (*self.stages, stage)
         return added
 

@@ -27,7 +27,7 @@ def read_state(
 
     Reads what was committed last, beside a running query or without one; executors read the shards
     that they are given, so that no machine needs room for all. A key that is split has a row for
-    each of its parts, and where there is no state yet there are no columns.
+    each of its parts; where nothing is kept there are no columns.
 
     Parameters
     ----------
@@ -55,7 +55,6 @@ def read_state(
         for numbers in batches:
             yield from rows_of(again, kept, stage, numbers.column(0).to_pylist())
 
+    tasks = max(1, min(len(shards), 2 * spark.sparkContext.defaultParallelism))
     numbers = spark.createDataFrame([(shard,) for shard in shards], "shard long")
-    return numbers.repartition(max(1, min(len(shards), 64)), "shard").mapInArrow(
-        read, from_arrow_schema(schema)
-    )
+    return numbers.repartition(tasks, "shard").mapInArrow(read, from_arrow_schema(schema))

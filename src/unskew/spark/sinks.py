@@ -14,7 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from unskew.errors import BadParameter
-from unskew.state.files import sync_folder
+from unskew.state.files import local_folder, sync_folder
+
+_QUERY = "_query"
+"""File in the folder of a version that says whose it is; Spark does not read it."""
 
 
 class Output:
@@ -28,12 +31,21 @@ class Output:
         In order; none if nothing came out.
     schema : StructType
         Of the rows.
+    query : str or None
+        Id of the query that they are of.
     """
 
-    def __init__(self, spark: SparkSession, files: Sequence[Path], schema: StructType) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        files: Sequence[Path],
+        schema: StructType,
+        query: str | None = None,
+    ) -> None:
         self.spark = spark
         self.files = list(files)
         self.schema = schema
+        self.query = query
 
     def rows(self) -> DataFrame:
         """Return the rows; reading them twice gives them twice."""
@@ -62,11 +74,13 @@ class ParquetSink(Sink):
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = local_folder(folder)
 
     def write(self, output: Output, version: int) -> None:
         """Put the files of a version in place."""
         target = self.folder / f"version={version}"
+        if target.exists():
+            self._check(target, output)
         if not output.files or target.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -75,6 +89,7 @@ class ParquetSink(Sink):
         try:
             for number, file in enumerate(output.files):
                 _copy(file, hidden / f"part-{number:05}.parquet")
+            (hidden / _QUERY).write_text(output.query or "")
             sync_folder(hidden)
             try:
                 hidden.rename(target)
@@ -85,6 +100,17 @@ class ParquetSink(Sink):
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
         sync_folder(self.folder)
+
+    def _check(self, target: Path, output: Output) -> None:
+        """Refuse a folder that another query has written its versions to."""
+        mark = target / _QUERY
+        theirs = mark.read_text() if mark.exists() else ""
+        if output.query is not None and theirs != output.query:
+            raise BadParameter(
+                f"{target} was written by {f'query {theirs}' if theirs else 'something else'}, and "
+                f"this is query {output.query}; name an empty folder for the output of a new "
+                f"checkpoint"
+            )
 
 
 class MemorySink(Sink):
@@ -142,6 +168,8 @@ def sink_of(given: object) -> Sink:
         return FunctionSink(given)
     if given == "console":
         return ConsoleSink()
+    if given == "memory":
+        raise BadParameter("rows are kept in memory by MemorySink(): make one, and ask it for rows")
     if isinstance(given, str | os.PathLike):
         return ParquetSink(given)
     raise BadParameter(

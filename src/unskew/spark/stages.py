@@ -46,6 +46,8 @@ class Stage:
         How many of each.
     balancer : Balancer
         Decides where the shards run.
+    kind : str
+        What a checkpoint must agree with, if that is more than the operator says.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Stage:
     instances: int
     shards: int
     balancer: Balancer
+    kind: str = ""
 
     @property
     def spec(self) -> Spec:
@@ -62,7 +65,7 @@ class Stage:
         fields = (*self.operator.keys, *self.operator.state)
         return Spec(
             self.name,
-            repr(self.operator),
+            self.kind or self.operator.kind,
             self.shards,
             tuple(f"{field.name}: {field.type}" for field in fields),
         )
@@ -79,11 +82,14 @@ class Bound(NamedTuple):
         What it takes of its input: hash, time, keys, values.
     output : StructType
         What comes out.
+    kind : str
+        What a checkpoint must agree with, if that is more than the operator says.
     """
 
     operator: Operator
     columns: list[Column]
     output: StructType
+    kind: str = ""
 
 
 def aggregation(
@@ -119,7 +125,8 @@ def aggregation(
         *request.keys,
         *(value.alias(name) for name, value in zip(names, request.values, strict=True)),
     ]
-    return Bound(operator, columns, _output(operator, request.key_fields))
+    kind = "" if window is None else f"{operator.kind} in {window}"
+    return Bound(operator, columns, _output(operator, request.key_fields), kind)
 
 
 def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Bound:

@@ -156,7 +156,8 @@ class Checkpoint:
         if found is None:
             raise DamagedCheckpoint(
                 f"{self._path('manifests', version_of(before))} is missing, and the next batch "
-                f"goes on from it; restore the file, or start with an empty checkpoint for Spark "
+                f"goes on from it; name the folder of the state with state= if it is elsewhere, as "
+                f"after re-sharding, restore the file, or start with an empty checkpoint for Spark "
                 f"as well"
             )
         return found
