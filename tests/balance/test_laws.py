@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from unskew.balance import BALANCERS, Balancer, Plan, Report, balancer
-from unskew.errors import BadParameter, BadSnapshot, UnskewError
+from unskew.errors import BadParameter, BadSnapshot, UnknownBalancer, UnskewError
 
 Maker = Callable[[], Balancer]
 Snapshot = dict[str, NDArray[Any]]
@@ -284,7 +284,7 @@ def test_it_is_known_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "Greedy", "no-such"])
 def test_an_unknown_name_is_told_which_there_are(name: str) -> None:
-    with pytest.raises(BadParameter) as caught:
+    with pytest.raises(UnknownBalancer) as caught:
         balancer(name)
     assert (
         str(caught.value) == f"there is no balancer {name!r}; choose one of {', '.join(BALANCERS)}"
