@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from unskew.balance import Plan
 from unskew.keys import hash_keys
 from unskew.operators import Operator
 from unskew.operators.base import TIME
-from unskew.operators.task import MOST_BYTES, Task, Work
+from unskew.operators.interval_join import STORED
+from unskew.operators.task import MOST_BYTES, Work, task_of
 from unskew.state.manifest import Run
 from unskew.state.runs import HASH, NEVER, NO_WATERMARK
 from unskew.state.segment import SegmentReader
@@ -69,7 +71,7 @@ def run(
     state: dict[int, tuple[Run, ...]] = {}
     watermark = NO_WATERMARK
     bound = None
-    hot: set[int] = set()
+    hot: dict[int, set[int]] = {}
     with TemporaryDirectory(prefix="unskew-testing-") as folder:
         reader = SegmentReader(Path(folder))
         for number, batch in enumerate(batches):
@@ -80,7 +82,7 @@ def run(
             )
             plan = plans[min(number, len(plans) - 1)]
             rows = _rows(batch, bound, keys, values, time)
-            chosen = plan.route(rows.column(HASH).to_numpy(), np.arange(rows.num_rows))
+            rows, chosen = _sent(plan, rows)
             made: list[pa.RecordBatch] = []
             parts: list[pa.RecordBatch] = []
             changed: dict[int, tuple[Run, ...]] = {}
@@ -94,10 +96,10 @@ def run(
                     segment=Path(folder) / f"{number}-{instance}.arrow",
                     late=late,
                     watermark=watermark,
-                    cooled=hot - plan.hot.keys(),
+                    cooled={k for k in hot if not hot[k] <= set(plan.hot.get(k, ()))},
                     most_bytes=most_bytes,
                 )
-                task = Task(work, reader)
+                task = task_of(work, reader)
                 made += task.run([rows.filter(pa.array(chosen == instance))])
                 parts += task.parts
                 changed |= task.report.runs
@@ -107,12 +109,23 @@ def run(
             out.append(_in_order(pa.Table.from_batches(made, schema).combine_chunks(), schema))
             # All at once: tasks of one batch do not see what the others write.
             state = state | changed
-            hot = set(plan.hot)
+            hot = {key: set(copies) for key, copies in plan.hot.items()}
     return out
 
 
 def _at(watermarks: Sequence[int], number: int) -> int:
     return watermarks[number] if number < len(watermarks) else NO_WATERMARK
+
+
+def _sent(plan: Plan, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
+    """Return the rows, with the instance of each: those of a join go wherever partners may be."""
+    hashes, turns = rows.column(HASH).to_numpy(), np.arange(rows.num_rows)
+    if STORED not in rows.schema.names:
+        return rows, plan.route(hashes, turns)
+    places, chosen, is_kept = plan.route_to_all(hashes, turns)
+    sent = rows.take(pa.array(places))
+    column = sent.schema.get_field_index(STORED)
+    return sent.set_column(column, sent.schema.field(STORED), pa.array(is_kept)), chosen
 
 
 def _rows(

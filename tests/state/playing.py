@@ -14,7 +14,7 @@ from unskew.balance import Plan
 from unskew.keys import hash_keys
 from unskew.operators import Aggregation, Operator
 from unskew.operators.base import TIME
-from unskew.operators.task import Task, Work
+from unskew.operators.task import Work, task_of
 from unskew.operators.task_report import TaskReport
 from unskew.state import Checkpoint, Manifest, Spec
 from unskew.state.decision import Decision
@@ -128,7 +128,7 @@ class Player:
                 watermark=watermark,
                 cooled=before.hot.keys() - self.plan.hot.keys(),
             )
-            task = Task(work, SegmentReader(self.checkpoint.segments))
+            task = task_of(work, SegmentReader(self.checkpoint.segments))
             out = sum(
                 each.num_rows for each in task.run([taken.filter(pa.array(chosen == instance))])
             )

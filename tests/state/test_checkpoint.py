@@ -20,7 +20,7 @@ from unskew.state.files import local_folder
 from unskew.state.versions import INITIAL, Kind, version_of
 
 SPEC = Spec("count", "aggregation(n=Count())", 8, ("user: string", "state_n: int64"))
-RUN = Run("a-0-0-1.arrow", 64, 100, 7, 3, 2**60)
+RUN = Run("a-0-0-1.arrow", 64, 100, 7, 3, 2**60, 2**61)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from unskew.state.manifest import Run
 from unskew.state.runs import EXPIRES, GONE, HASH, NEVER, hashes_of, removals, run_schema
 from unskew.state.segment import SegmentReader, SegmentWriter
-from unskew.state.shards import ShardStore
+from unskew.state.shards import ReplacingStore
 
 SCHEMA = run_schema([pa.field("key", pa.string()), pa.field("value", pa.int64())])
 
@@ -53,12 +53,12 @@ def test_what_was_written_last_is_what_is_found(batches: list[dict[int, dict[str
     with TemporaryDirectory() as folder:
         reader = SegmentReader(Path(folder))
         for number, rows in enumerate(batches):
-            store = ShardStore(shards, SCHEMA, reader)
+            store = ReplacingStore(shards, SCHEMA, reader)
             with SegmentWriter(Path(folder) / str(number)) as writer:
                 written = store.write(7, a_run(rows), writer)
             shards = {7: written.runs}
             model |= rows
-            store = ShardStore(shards, SCHEMA, reader)
+            store = ReplacingStore(shards, SCHEMA, reader)
 
             assert as_dict([store.all(7)]) == living(model)
             asked = np.arange(0, 13, 2, dtype=np.uint64)
@@ -93,10 +93,10 @@ def test_what_is_written_grows_with_what_is_touched(tmp_path: Path) -> None:
         base = a_run({number: {"a": 1} for number in range(rows)})
         total = 0
         with SegmentWriter(tmp_path / f"{rows}-base") as writer:
-            runs = ShardStore({}, SCHEMA, reader).write(0, base, writer).runs
+            runs = ReplacingStore({}, SCHEMA, reader).write(0, base, writer).runs
         for number in range(20):
             with SegmentWriter(tmp_path / f"{rows}-{number}") as writer:
-                store = ShardStore({0: runs}, SCHEMA, reader)
+                store = ReplacingStore({0: runs}, SCHEMA, reader)
                 done = store.write(0, a_run({each: {"a": number} for each in range(50)}), writer)
             runs, total = done.runs, total + done.written
         assert len(runs) == 2

@@ -175,6 +175,36 @@ class Plan:
                 chosen[rows] = copies[turns[rows] % copies.size]
         return chosen
 
+    def route_to_all(
+        self, keys: NDArray[np.uint64], turns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+        """Return all that may have state of each tuple's key: for joins.
+
+        A tuple is kept by the instance that `route` gives it, and looks for partners there and at
+        all others that keep some of its key: those that the plan names, and the home of its shard.
+
+        Returns
+        -------
+        rows, instances, is_kept : arrays
+            For each copy of a tuple its place in `keys`, where it goes, and whether it is kept.
+        """
+        chosen = self.route(keys, turns)
+        rows, instances = [np.arange(keys.size)], [chosen]
+        for key in self.hot:
+            own = np.flatnonzero(keys == np.uint64(key))
+            for instance in sorted(self.holders_of(key)):
+                others = own[chosen[own] != instance]
+                rows.append(others)
+                instances.append(np.full(others.size, instance, dtype=np.int32))
+        places = np.concatenate(rows)
+        is_kept = np.arange(places.size) < keys.size
+        return places, np.concatenate(instances), is_kept
+
+    def holders_of(self, key: int) -> frozenset[int]:
+        """Return every instance that may have state of a key: where it goes, and its home."""
+        home = self.assignment[self.shard_of(np.array([key], dtype=np.uint64))]
+        return self.instances_of(key) | frozenset(home.tolist())
+
     def move(self, changes: dict[int, int]) -> Plan:
         """Return the next plan: the same but for some shards, given as shard: instance."""
         table = self.assignment.copy()

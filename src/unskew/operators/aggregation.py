@@ -148,7 +148,7 @@ class Aggregation(Operator):
         new_keys, new_states = self._parted(entries, ENTRY_HEAD)
         if not state.num_rows:
             run = self._run(hashes_of(entries), expires, new_keys, new_states)
-            return Changes(run, self._results(new_keys, new_states))
+            return Changes(run, [self._results(new_keys, new_states)])
         old_keys, old_states = self._parted(state, RUN_HEAD)
         hashes = np.concatenate((hashes_of(entries), hashes_of(state)))
         expires = np.concatenate((expires, state.column(EXPIRES).to_numpy()))
@@ -163,9 +163,8 @@ class Aggregation(Operator):
         firsts = pa.array(first)
         keys = [key.take(firsts) for key in keys]
         run = self._run(hashes[first], expires[first], keys, states)
-        return Changes(
-            run, self._results([key[:new] for key in keys], [each[:new] for each in states])
-        )
+        results = self._results([key[:new] for key in keys], [each[:new] for each in states])
+        return Changes(run, [results])
 
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the final results, if they are asked for."""

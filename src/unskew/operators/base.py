@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -28,14 +28,14 @@ class Changes(NamedTuple):
     Attributes
     ----------
     state : pyarrow.RecordBatch
-        Rows in the schema of the operator's runs: for every hash that was touched all that is left
-        of it, in any order.
-    output : pyarrow.RecordBatch
-        Rows that come out.
+        Rows in the schema of the operator's runs, in any order: for every hash that was touched all
+        that is left of it, or, where it appends, what is new.
+    output : iterable of pyarrow.RecordBatch
+        Rows that come out, made when they are asked for.
     """
 
     state: pa.RecordBatch
-    output: pa.RecordBatch
+    output: Iterable[pa.RecordBatch]
 
 
 class Operator(ABC):
@@ -56,10 +56,17 @@ class Operator(ABC):
         see `entries_of`, and `merge` makes one output of them.
     windowed : bool
         Whether the time of a row is when the state that it belongs to expires.
+    appends : bool
+        Whether state only grows until it expires: then `process` returns what is new, and parts of
+        a key that is split are told only when they expire.
+    tells_expired : bool
+        Whether anything ever comes out of what expires.
     """
 
     can_split: ClassVar[bool] = False
     windowed: bool = False
+    appends: ClassVar[bool] = False
+    tells_expired: bool = True
 
     keys: tuple[pa.Field, ...]
     values: tuple[pa.Field, ...]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.balance import Plan
 from unskew.operators.base import Operator
-from unskew.state.runs import EXPIRES, HASH, hashes_of, removals
+from unskew.state.runs import EXPIRES, HASH, Hashes, hashes_of, removals
 from unskew.state.shards import ShardStore
 
 
@@ -78,6 +78,10 @@ class HotKeys:
             if found:
                 hashes = np.unique(np.concatenate([hashes_of(each) for each in found]))
                 yield shard, removals(hashes, self._operator.run_schema)
+
+    def cooled_in(self, shard: int) -> Hashes:
+        """Return the keys of which a shard has parts that were handed over in this batch."""
+        return self._cooled if self._plan.is_hot_shard(shard) else self._cooled[:0]
 
     def tell_changed(self, state: pa.RecordBatch, touched: NDArray[np.bool_]) -> None:
         """Tell of parts that a batch made, and whether it touched them."""

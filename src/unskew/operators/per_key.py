@@ -135,7 +135,7 @@ class PerKey(Operator):
             [expires.get(group, NEVER) for group in left],
             [texts[group] for group in left],
         )
-        return Changes(run, _concat(outputs, pa.schema(self.output)))
+        return Changes(run, [_concat(outputs, pa.schema(self.output))])
 
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Call the user's other function for each key."""

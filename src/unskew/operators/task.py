@@ -5,6 +5,7 @@ Knows no Spark: an engine brings the rows and commits what the task reports.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from unskew.operators.task_report import TaskReport
 from unskew.state.manifest import Shards
 from unskew.state.runs import EXPIRES, NO_WATERMARK, Hashes, empty, hashes_of, next_expiry, slices
 from unskew.state.segment import Opener, SegmentWriter
-from unskew.state.shards import ShardStore, Written
+from unskew.state.shards import AppendingStore, ReplacingStore, ShardStore, Written
 
 MOST_BYTES = 128 << 20
 """Entries that a task holds; beside them it has the state of the keys of one group of shards."""
@@ -72,8 +73,8 @@ class Work:
     most_bytes: int = MOST_BYTES
 
 
-class Task:
-    """Do the work of one instance.
+def task_of(work: Work, opener: Opener) -> Task:
+    """Return the task that does a work.
 
     Parameters
     ----------
@@ -81,6 +82,12 @@ class Task:
         What to do.
     opener : callable
         Reads runs.
+    """
+    return AppendingTask(work, opener) if work.operator.appends else ReplacingTask(work, opener)
+
+
+class Task(ABC):
+    """Do the work of one instance.
 
     Attributes
     ----------
@@ -88,13 +95,13 @@ class Task:
         What was done; complete once the output has come to its end.
     """
 
-    def __init__(self, work: Work, opener: Opener) -> None:
+    def __init__(self, work: Work, store: ShardStore) -> None:
         self.work = work
         self.report = TaskReport(work.stage, work.instance)
-        self._store = ShardStore(work.shards, work.operator.run_schema, opener)
         self._own = work.plan.state_shards(work.instance, work.shards)
+        self._stored = store
         self._hot = HotKeys(
-            work.operator, work.plan, work.instance, self._store, work.cooled, work.watermark
+            work.operator, work.plan, work.instance, store, work.cooled, work.watermark
         )
         self._writer: SegmentWriter | None = None
 
@@ -120,7 +127,7 @@ class Task:
                 yield from self._timed(self._outputs(buffer))
             if self._writer is not None:
                 self._writer.close()
-            self.report.read = self._store.read_bytes
+            self.report.read = self._stored.read_bytes
         except BaseException:
             if self._writer is not None:
                 self._writer.path.unlink(missing_ok=True)
@@ -128,22 +135,47 @@ class Task:
 
     def _outputs(self, buffer: EntryBuffer) -> Iterator[pa.RecordBatch]:
         """Return what comes out of changed keys, then what comes out of expired ones."""
-        due = {
-            shard
-            for shard in self._own
-            if (expires := self._store.next_expiry(shard)) is not None
-            and expires <= self.work.watermark
-        }
         for entries in self._hot.taken_over():
             buffer.add_entries(entries)
         for shard, run in self._hot.handed_over(self._own):
             self._write(shard, run)
         for shards, entries in buffer.groups():
             self.report.count(shards, entries, self._hot.hashes)
-            yield from self._process(shards, entries, due)
-        for shard in sorted(due):
-            yield self._expire(shard, None)
-        self._hot.tell_untouched(self._own)
+            hot = shards == self.work.plan.hot_shard(self.work.instance)
+            # Hot keys by themselves, as their output waits for that of other instances.
+            for rows in (np.flatnonzero(~hot), np.flatnonzero(hot)):
+                if rows.size == shards.size:
+                    yield from self._process(shards, entries)
+                elif rows.size:
+                    yield from self._process(shards[rows], select(entries, rows))
+        yield from self._expired()
+
+    @abstractmethod
+    def _process(
+        self, shards: NDArray[np.int64], entries: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Change the state of some shards, either of hot keys or of others."""
+
+    @abstractmethod
+    def _expired(self) -> Iterator[pa.RecordBatch]:
+        """Expire what is due and was not expired with a change."""
+
+    def _state_of(self, shards: NDArray[np.int64], entries: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the state of the keys of some entries."""
+        hashes = hashes_of(entries)
+        found: list[pa.RecordBatch] = []
+        for shard, part in slices(shards):
+            found += self._stored.find(shard, _distinct(hashes[part]))
+        return pa.concat_batches(found) if found else empty(self.work.operator.run_schema)
+
+    def _by_shard(self, state: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Return changed state as a run for each shard."""
+        hashes = hashes_of(state)
+        where = self._shard_of(hashes)
+        order = np.lexsort((hashes, where))
+        ordered = select(state, order)
+        for shard, part in slices(where[order]):
+            yield shard, ordered.slice(part.start, part.stop - part.start)
 
     def _timed(self, outputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count as busy the time in which an output is made, not that in which it is taken."""
@@ -179,47 +211,62 @@ class Task:
             return rows.filter(pa.array(~late))
         return rows
 
-    def _process(
-        self, shards: NDArray[np.int64], entries: pa.RecordBatch, due: set[int]
-    ) -> Iterator[pa.RecordBatch]:
-        """Process the entries of some shards; those of hot keys by themselves."""
-        hot = shards == self.work.plan.hot_shard(self.work.instance)
-        for rows in (np.flatnonzero(~hot), np.flatnonzero(hot)):
-            if rows.size == shards.size:
-                yield from self._process_shards(shards, entries, due)
-            elif rows.size:
-                yield from self._process_shards(shards[rows], select(entries, rows), due)
+    def _write(self, shard: int, run: pa.RecordBatch) -> None:
+        self._keep(shard, self._stored.write(shard, run, self._segment()))
 
-    def _process_shards(
-        self, shards: NDArray[np.int64], entries: pa.RecordBatch, due: set[int]
+    def _keep(self, shard: int, written: Written) -> None:
+        if shard not in self._own:
+            raise RuntimeError(
+                f"instance {self.work.instance} has rows of shard {shard}, and its plan gives it "
+                f"{self._own}; report this"
+            )
+        self.report.runs[shard] = written.runs
+        self.report.written += written.written
+
+    def _segment(self) -> SegmentWriter:
+        if self._writer is None:
+            self._writer = SegmentWriter(self.work.segment)
+        return self._writer
+
+
+class ReplacingTask(Task):
+    """A task of an operator whose state is replaced, hash by hash."""
+
+    def __init__(self, work: Work, opener: Opener) -> None:
+        self._store = ReplacingStore(work.shards, work.operator.run_schema, opener)
+        super().__init__(work, self._store)
+        expiries = {shard: self._store.next_expiry(shard) for shard in self._own}
+        self._due = {
+            shard
+            for shard, expires in expiries.items()
+            if expires is not None and expires <= work.watermark
+        }
+
+    def _process(
+        self, shards: NDArray[np.int64], entries: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
         """Change the state of some shards; expire what is due in them."""
-        operator = self.work.operator
-        hashes = hashes_of(entries)
-        found: list[pa.RecordBatch] = []
-        for shard, part in slices(shards):
-            found += self._store.find(shard, _distinct(hashes[part]))
-        state = pa.concat_batches(found) if found else empty(operator.run_schema)
-        changes = operator.process(state, entries)
+        changes = self.work.operator.process(self._state_of(shards, entries), entries)
         if self.work.plan.is_hot_shard(int(shards[0])):
             touched = np.zeros(changes.state.num_rows, dtype=np.bool_)
             touched[: entries.num_rows] = entries.column(ROWS).to_numpy() > 0
             self._hot.tell_changed(changes.state, touched)
         else:
-            yield self._told(changes.output, entries)
-        kept = hashes_of(changes.state)
-        where = self._shard_of(kept)
-        order = np.lexsort((kept, where))
-        ordered = select(changes.state, order)
-        for shard, part in slices(where[order]):
-            run = ordered.slice(part.start, part.stop - part.start)
-            if shard in due or next_expiry(run) <= self.work.watermark:
-                due.discard(shard)
+            for output in changes.output:
+                yield self._of_rows(output, entries)
+        for shard, run in self._by_shard(changes.state):
+            if shard in self._due or next_expiry(run) <= self.work.watermark:
+                self._due.discard(shard)
                 yield self._expire(shard, run)
             else:
                 self._write(shard, run)
 
-    def _told(self, output: pa.RecordBatch, entries: pa.RecordBatch) -> pa.RecordBatch:
+    def _expired(self) -> Iterator[pa.RecordBatch]:
+        for shard in sorted(self._due):
+            yield self._expire(shard, None)
+        self._hot.tell_untouched(self._own)
+
+    def _of_rows(self, output: pa.RecordBatch, entries: pa.RecordBatch) -> pa.RecordBatch:
         """Return the output without that of states which were only taken over."""
         if not self.work.operator.can_split or not output.num_rows:
             return output
@@ -237,22 +284,50 @@ class Task:
         self.report.expired_up_to = max(self.report.expired_up_to, latest)
         return self.work.operator.expire(self._hot.tell_expired(rows.filter(pa.array(over))))
 
-    def _write(self, shard: int, run: pa.RecordBatch) -> None:
-        self._keep(shard, self._store.write(shard, run, self._segment()))
 
-    def _keep(self, shard: int, written: Written) -> None:
-        if shard not in self._own:
-            raise RuntimeError(
-                f"instance {self.work.instance} has rows of shard {shard}, and its plan gives it "
-                f"{self._own}; report this"
-            )
-        self.report.runs[shard] = written.runs
-        self.report.written += written.written
+class AppendingTask(Task):
+    """A task of an operator whose state grows by rows until they expire."""
 
-    def _segment(self) -> SegmentWriter:
-        if self._writer is None:
-            self._writer = SegmentWriter(self.work.segment)
-        return self._writer
+    def __init__(self, work: Work, opener: Opener) -> None:
+        self._store = AppendingStore(
+            work.shards, work.operator.run_schema, opener, work.late, work.watermark
+        )
+        super().__init__(work, self._store)
+        self._over: dict[int, list[pa.RecordBatch]] = {}
+
+    def _process(
+        self, shards: NDArray[np.int64], entries: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Add to the state of some shards; what is over already is not even written."""
+        changes = self.work.operator.process(self._state_of(shards, entries), entries)
+        yield from changes.output
+        for shard, run in self._by_shard(changes.state):
+            lives = run.column(EXPIRES).to_numpy() > self.work.watermark
+            if lives.any():
+                self._write(shard, run if lives.all() else run.filter(pa.array(lives)))
+            if not lives.all():
+                self._over.setdefault(shard, []).append(run.filter(pa.array(~lives)))
+
+    def _state_of(self, shards: NDArray[np.int64], entries: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the state of the keys of some entries: of hot keys at their homes here, too."""
+        found = [super()._state_of(shards, entries)]
+        if self.work.plan.is_hot_shard(int(shards[0])):
+            hashes = _distinct(hashes_of(entries))
+            homes = self.work.plan.shard_of(hashes)
+            for shard in np.intersect1d(homes, self._own).tolist():
+                found += self._store.find(shard, hashes[homes == shard])
+        return pa.concat_batches(found)
+
+    def _expired(self) -> Iterator[pa.RecordBatch]:
+        for shard in self._own:
+            if self.work.operator.tells_expired:
+                before = self._store.expiring(shard, self._hot.cooled_in(shard))
+                rows = pa.concat_batches([before, *self._over.get(shard, ())])
+                if rows.num_rows:
+                    yield self.work.operator.expire(self._hot.tell_expired(rows))
+            left = self._store.drop_expired(shard)
+            if left is not None:
+                self._keep(shard, left)
 
 
 def _distinct(hashes: Hashes) -> Hashes:

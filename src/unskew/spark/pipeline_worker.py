@@ -24,7 +24,7 @@ from unskew.kernel import compiling
 from unskew.operators import Operator
 from unskew.operators.base import TIME
 from unskew.operators.matching import match
-from unskew.operators.task import Task, Work
+from unskew.operators.task import Work, task_of
 from unskew.spark.nodes import node
 from unskew.state import Checkpoint, Manifest
 from unskew.state.files import writing
@@ -106,7 +106,7 @@ class StageWork:
         )
         reader = _reader(checkpoint.segments, self.cache)
         before = reader.read_bytes
-        task = Task(work, reader)
+        task = task_of(work, reader)
         report = task.report
         output = checkpoint.output / f"{name}.parquet"
         report.rows_out = write_output(task.run(_rows(batches, self.operator)), output)

@@ -18,8 +18,8 @@ class Run(NamedTuple):
         Its bytes there, and their CRC-32.
     rows : int
         How many rows it has.
-    expires : int
-        When the first of them expires, in microseconds.
+    expires, latest : int
+        When the first and the last of them expires, in microseconds.
     """
 
     file: str
@@ -28,6 +28,7 @@ class Run(NamedTuple):
     checksum: int
     rows: int
     expires: int
+    latest: int
 
 
 Shards = Mapping[int, tuple[Run, ...]]

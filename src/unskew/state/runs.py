@@ -1,14 +1,16 @@
-"""Runs: rows of one shard, sorted by hash, of which a newer one replaces what an older one has.
+"""Runs: rows of one shard, sorted by hash, of which newer ones replace older ones or add to them.
 
-The state of a shard is a few runs. A run holds, for every hash that was touched, all that is left
-of it: rows of an older run with a hash that a newer run has do not count. A hash of which nothing
-is left has a row with `GONE` set. So keys whose hashes happen to be equal are never mixed up: they
-are only read and written together.
+The state of a shard is a few runs. Where they replace, a run holds, for every hash that was
+touched, all that is left of it: rows of an older run with a hash that a newer run has do not count.
+Where they append, rows of all runs count. In both, a row with `GONE` set says of its hash that what
+older runs have does not count. So keys whose hashes happen to be equal are never mixed up: they are
+only read and written together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +60,9 @@ def removals(hashes: Hashes, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*own, *rest], schema=schema)
 
 
-def find(runs: Sequence[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]:
+def find(
+    runs: Sequence[pa.RecordBatch], hashes: Hashes, *, appends: bool = False
+) -> list[pa.RecordBatch]:
     """Return the rows that count of some hashes, which are sorted and distinct.
 
     Costs a binary search for each hash and run; rows that are not asked for are not read.
@@ -69,6 +73,8 @@ def find(runs: Sequence[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]
         Of one shard, the newest first.
     hashes : array of uint64
         What to look for.
+    appends : bool, default False
+        Whether rows of newer runs add to those of older ones.
     """
     parts = []
     for run in runs:
@@ -80,13 +86,46 @@ def find(runs: Sequence[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]
         hit = (first < there.size) & (there[inside] == hashes) if there.size else first < 0
         if hit.any():
             last = np.searchsorted(there, hashes[hit], side="right")
-            parts.append(living(run.take(pa.array(_ranges(first[hit], last)))))
-            hashes = hashes[~hit]
+            rows = run.take(pa.array(_ranges(first[hit], last)))
+            parts.append(living(rows))
+            hashes = hashes[~np.isin(hashes, gone_in(rows))] if appends else hashes[~hit]
     return parts
 
 
+def gone_in(run: pa.RecordBatch) -> Hashes:
+    """Return the hashes of which a run says that older rows do not count."""
+    gone = run.column(GONE).to_numpy(zero_copy_only=False)
+    found: Hashes = hashes_of(run)[gone] if gone.any() else np.empty(0, dtype=np.uint64)
+    return found
+
+
+def merge_appended(runs: Sequence[pa.RecordBatch], *, oldest: bool, after: int) -> pa.RecordBatch:
+    """Return one run in place of several that add to each other.
+
+    Parameters
+    ----------
+    runs : sequence of pyarrow.RecordBatch
+        Neighbours, the newest first.
+    oldest : bool
+        Whether no older run is left: then rows with `GONE` are not needed any more.
+    after : int
+        Rows that expire up to this time are left out.
+    """
+    kept = []
+    gone = np.empty(0, dtype=np.uint64)
+    for run in runs:
+        counts = run.column(EXPIRES).to_numpy() > after
+        if gone.size:
+            counts &= ~np.isin(hashes_of(run), gone)
+        kept.append(run if counts.all() else run.filter(pa.array(counts)))
+        gone = np.union1d(gone, gone_in(run))
+    joined = pa.concat_batches(kept)
+    merged = joined.take(pa.array(np.argsort(hashes_of(joined), kind="stable")))
+    return living(merged) if oldest else merged
+
+
 def merge(runs: Sequence[pa.RecordBatch], *, oldest: bool) -> pa.RecordBatch:
-    """Return one run in place of several.
+    """Return one run in place of several that replace each other.
 
     Parameters
     ----------
@@ -125,15 +164,18 @@ def slices(shards: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
     [(2, slice(0, 2, None)), (5, slice(2, 3, None))]
     """
     starts = np.flatnonzero(np.diff(shards, prepend=-1))
-    ends = [*starts[1:].tolist(), shards.size]
-    for start, end in zip(starts.tolist(), ends, strict=True):
-        if end > start:
-            yield int(shards[start]), slice(start, end)
+    for start, end in pairwise([*starts.tolist(), shards.size]):
+        yield int(shards[start]), slice(start, end)
 
 
 def next_expiry(run: pa.RecordBatch) -> int:
     """Return when the first of the rows expires."""
     return int(run.column(EXPIRES).to_numpy().min(initial=NEVER))
+
+
+def last_expiry(run: pa.RecordBatch) -> int:
+    """Return when the last of the rows expires."""
+    return int(run.column(EXPIRES).to_numpy().max(initial=NO_WATERMARK))
 
 
 def _ranges(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:

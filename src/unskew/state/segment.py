@@ -18,7 +18,7 @@ from unskew.errors import DamagedCheckpoint
 from unskew.state.documents import FORMAT, check_format
 from unskew.state.files import writing
 from unskew.state.manifest import Run
-from unskew.state.runs import next_expiry
+from unskew.state.runs import last_expiry, next_expiry
 
 log = logging.getLogger("unskew.pipeline")
 
@@ -54,7 +54,15 @@ class SegmentWriter:
         offset = -(-max(self._end, _HEAD) // _ALIGNED) * _ALIGNED
         self._write(bytes(offset - self._end))
         self._write(data)
-        return Run(self.path.name, offset, data.size, crc32(data), run.num_rows, next_expiry(run))
+        return Run(
+            file=self.path.name,
+            offset=offset,
+            length=data.size,
+            checksum=crc32(data),
+            rows=run.num_rows,
+            expires=next_expiry(run),
+            latest=last_expiry(run),
+        )
 
     def close(self) -> None:
         """Make it durable."""

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from unskew.state.manifest import Run, Shards
-from unskew.state.runs import Hashes, empty, find, merge
+from unskew.state.runs import (
+    EXPIRES,
+    NEVER,
+    Hashes,
+    empty,
+    find,
+    gone_in,
+    hashes_of,
+    living,
+    merge,
+    merge_appended,
+)
 from unskew.state.segment import Opener, SegmentWriter
 
 _GROWTH = 2
@@ -30,7 +43,7 @@ class Written(NamedTuple):
     written: int
 
 
-class ShardStore:
+class ShardStore(ABC):
     """Read the state of shards as the last manifest names it, and write what becomes of it.
 
     The runs of a shard grow in size from the newest to the oldest: a new run takes with it those
@@ -62,18 +75,9 @@ class ShardStore:
         """Return the rows of a shard that have one of the hashes, which are sorted and distinct."""
         if not hashes.size:
             return []
-        found = find([self._opener(run) for run in self.shards.get(shard, ())], hashes)
+        found = self._find([self._opener(run) for run in self.shards.get(shard, ())], hashes)
         self.read_bytes += sum(rows.nbytes for rows in found)
         return found
-
-    def all(self, shard: int, newer: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
-        """Return every row of a shard that counts, under changes that are not written yet."""
-        runs = [*newer, *map(self._open, self.shards.get(shard, ()))]
-        return merge(runs, oldest=True) if runs else empty(self.schema)
-
-    def next_expiry(self, shard: int) -> int | None:
-        """Return when the first row of a shard may expire; newer rows may have put it off."""
-        return min((run.expires for run in self.shards.get(shard, ())), default=None)
 
     def write(self, shard: int, changes: pa.RecordBatch, writer: SegmentWriter) -> Written:
         """Write the changes of a shard as a new run, with older ones that are not much larger."""
@@ -84,12 +88,21 @@ class ShardStore:
             run = older.pop(0)
             rows += run.rows
             taken.append(self._open(run))
-        merged = merge(taken, oldest=not older) if len(taken) > 1 or not older else changes
+        alone = len(taken) == 1 and older
+        merged = changes if alone else self._merge(taken, oldest=not older)
         return self._keep(shard, merged, tuple(older), writer)
 
-    def replace(self, shard: int, rows: pa.RecordBatch, writer: SegmentWriter) -> Written:
-        """Write all that is left of a shard as its only run."""
-        return self._keep(shard, rows, (), writer)
+    def next_expiry(self, shard: int) -> int | None:
+        """Return when the first row of a shard may expire; newer rows may have put it off."""
+        return min((run.expires for run in self.shards.get(shard, ())), default=None)
+
+    @abstractmethod
+    def _find(self, runs: list[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]:
+        """Return the rows that count of some hashes."""
+
+    @abstractmethod
+    def _merge(self, runs: list[pa.RecordBatch], *, oldest: bool) -> pa.RecordBatch:
+        """Return one run in place of several."""
 
     def _open(self, run: Run) -> pa.RecordBatch:
         """Return all rows of a run."""
@@ -106,3 +119,83 @@ class ShardStore:
             older, written = (run, *older), run.length
         self.shards[shard] = older
         return Written(older, written)
+
+
+class ReplacingStore(ShardStore):
+    """State of which a newer run replaces, hash by hash, what older ones have."""
+
+    def all(self, shard: int, newer: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
+        """Return every row of a shard that counts, under changes that are not written yet."""
+        runs = [*newer, *map(self._open, self.shards.get(shard, ()))]
+        return merge(runs, oldest=True) if runs else empty(self.schema)
+
+    def replace(self, shard: int, rows: pa.RecordBatch, writer: SegmentWriter) -> Written:
+        """Write all that is left of a shard as its only run."""
+        return self._keep(shard, rows, (), writer)
+
+    def _find(self, runs: list[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]:
+        return find(runs, hashes)
+
+    def _merge(self, runs: list[pa.RecordBatch], *, oldest: bool) -> pa.RecordBatch:
+        return merge(runs, oldest=oldest)
+
+
+class AppendingStore(ShardStore):
+    """State to which a newer run adds rows, which do not change until they expire.
+
+    Expired rows are left where they are, and do not count; they are gone when their run is merged,
+    and a run of nothing else is dropped without a look at it.
+
+    Parameters
+    ----------
+    shards, schema, opener
+        As of every store.
+    late, watermark : int
+        Rows up to `late` have expired before this batch, rows up to `watermark` do in it.
+    """
+
+    def __init__(
+        self, shards: Shards, schema: pa.Schema, opener: Opener, late: int, watermark: int
+    ) -> None:
+        super().__init__(shards, schema, opener)
+        self._before = dict(shards)
+        self._late = late
+        self._watermark = watermark
+
+    def expiring(self, shard: int, without: Hashes) -> pa.RecordBatch:
+        """Return the rows that expire in this batch, but for those of some hashes."""
+        found = []
+        for run in self._before.get(shard, ()):
+            has_some = run.expires <= self._watermark and run.latest > self._late
+            # A run may also say of hashes that older rows do not count.
+            if not has_some and run.latest != NEVER:
+                continue
+            rows = self._opener(run)
+            self.read_bytes += rows.column(EXPIRES).nbytes
+            times = rows.column(EXPIRES).to_numpy()
+            counts = (times > self._late) & (times <= self._watermark)
+            if without.size:
+                counts &= ~np.isin(hashes_of(rows), without)
+            found.append(living(rows.filter(pa.array(counts))))
+            self.read_bytes += found[-1].nbytes
+            without = np.union1d(without, gone_in(rows))
+        return pa.concat_batches(found) if found else empty(self.schema)
+
+    def drop_expired(self, shard: int) -> Written | None:
+        """Leave runs out of which every row has expired; return what is left, if that is less."""
+        runs = self.shards.get(shard, ())
+        left = tuple(run for run in runs if run.latest > self._watermark)
+        if len(left) == len(runs):
+            return None
+        self.shards[shard] = left
+        return Written(left, 0)
+
+    def _find(self, runs: list[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]:
+        found = []
+        for rows in find(runs, hashes, appends=True):
+            counts = rows.column(EXPIRES).to_numpy() > self._late
+            found.append(rows if counts.all() else rows.filter(pa.array(counts)))
+        return found
+
+    def _merge(self, runs: list[pa.RecordBatch], *, oldest: bool) -> pa.RecordBatch:
+        return merge_appended(runs, oldest=oldest, after=self._watermark)

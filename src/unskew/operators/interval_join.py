@@ -1,0 +1,386 @@
+"""Join of two streams on a key, within bounds of event time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from unskew.errors import BadParameter
+from unskew.kernel import kernel
+from unskew.operators.base import ENTRY_HEAD, PART_HEAD, ROW_HEAD, ROWS, TIME, Changes, Operator
+from unskew.operators.matching import match
+from unskew.state.runs import HASH, RUN_HEAD, empty, hashes_of
+
+SIDE, STORED, ROW = "unskew_side", "unskew_stored", "unskew_row"
+LEFT_ROW, RIGHT_ROW = "unskew_left", "unskew_right"
+"""Values: which stream a row is of; whether it is kept here, or only looks for partners; a hash of
+all that it holds; and that itself, as a struct of the stream's columns, null in the other one."""
+
+_VALUES = (SIDE, STORED, ROW, LEFT_ROW, RIGHT_ROW)
+
+MATCHED, IS_MARK = "unskew_matched", "unskew_is_mark"
+"""More of state: whether a row has a partner; whether it is but a mark that another row has one."""
+
+LEFT, RIGHT = 0, 1
+
+HOWS = ("inner", "left", "right", "full")
+
+_PAIRS = 1 << 18
+"""Pairs that come out at a time."""
+
+_COMMON = (TIME, SIDE, ROW, MATCHED, IS_MARK, LEFT_ROW, RIGHT_ROW)
+"""What entries and state both have after their keys, in this order."""
+
+
+class IntervalJoin(Operator):
+    """Find the pairs of two streams that have a key in common and are close in time.
+
+    A row is kept until no row that is not late could be its partner. With an outer join a row that
+    has found none comes out then, alone. A key may be split: each of its rows is kept by one of the
+    instances and looks for partners at all of them, so that each pair meets once.
+
+    State only grows: that a row which is kept has found a partner is said by a mark, which expires
+    with it. Rows are told apart by a hash of all they hold; those that hold the same have the same
+    partners.
+
+    Parameters
+    ----------
+    before, after : int
+        Microseconds: a row of the right stream is at most so much earlier, or later, than its
+        partner of the left one.
+    how : {"inner", "left", "right", "full"}, default "inner"
+        Of which streams rows without a partner come out.
+    """
+
+    can_split: ClassVar[bool] = True
+    appends: ClassVar[bool] = True
+
+    def __init__(self, before: int, after: int, how: str = "inner") -> None:
+        if how not in HOWS:
+            raise BadParameter(f"how must be one of {', '.join(HOWS)}, not {how!r}")
+        if before + after < 0:
+            raise BadParameter(
+                f"no time is at most {before} us before and at most {after} us after another"
+            )
+        self.before, self.after, self.how = before, after, how
+        self.is_outer = (how in ("left", "full"), how in ("right", "full"))
+        self.tells_expired = any(self.is_outer)
+
+    def __repr__(self) -> str:
+        """Return the bounds and the kind."""
+        return f"interval_join(before={self.before}, after={self.after}, how={self.how!r})"
+
+    def bind(self, keys: Sequence[pa.Field], values: Sequence[pa.Field]) -> IntervalJoin:
+        """Return the operator of rows with these columns."""
+        known = {field.name: field for field in values}
+        if not known.keys() >= set(_VALUES):
+            raise BadParameter(
+                f"a join takes the values {', '.join(_VALUES)}, not {', '.join(known)}"
+            )
+        bound = IntervalJoin(self.before, self.after, self.how)
+        bound.keys, bound.values = tuple(keys), tuple(values)
+        side, _, row, left, right = (known[name] for name in _VALUES)
+        bound.state = (
+            pa.field(TIME, pa.int64()),
+            *(side, row, pa.field(MATCHED, pa.bool_()), pa.field(IS_MARK, pa.bool_())),
+            *(left, right),
+        )
+        bound.output = (*keys, *left.type, *right.type)
+        return bound
+
+    @property
+    def entry_schema(self) -> pa.Schema:
+        """Schema of entries: rows, and state that is taken over."""
+        head = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64()), pa.field(ROWS, pa.int64())]
+        known = {field.name: field for field in self.values}
+        flags = [pa.field(MATCHED, pa.bool_()), pa.field(IS_MARK, pa.bool_())]
+        return pa.schema([*head, *self.keys, *(known[name] for name in _VALUES), *flags])
+
+    def fold(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows, of which none has a partner yet."""
+        size = rows.num_rows
+        no = pa.array(np.zeros(size, dtype=np.bool_))
+        ones = pa.array(np.ones(size, dtype=np.int64))
+        first_value = ROW_HEAD + len(self.keys)
+        columns = [
+            *(*rows.columns[:ROW_HEAD], ones, *rows.columns[ROW_HEAD:first_value]),
+            *(rows.column(name) for name in _VALUES),
+            *(no, no),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
+
+    def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
+        """Find the partners of new rows; keep those that are kept here."""
+        rows = _Rows.of(self, state, entries)
+        left, right = rows.side == LEFT, rows.side == RIGHT
+        # A pair of which both are new meets where the left one is kept.
+        old = rows.is_kept & ~rows.is_new
+        first = self._meet(rows, left & rows.is_new, right & old)
+        second = self._meet(rows, left & rows.is_kept, right & rows.is_new)
+        found = np.zeros(rows.side.size, dtype=np.bool_)
+        for meeting in (first, second):
+            meeting.mark(found)
+        return Changes(self._added(rows, found), self._pairs(rows, (first, second)))
+
+    def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of outer streams that have found no partner."""
+        return self._unmatched(rows, RUN_HEAD)
+
+    def merge(self, parts: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of outer streams that have found no partner at any instance."""
+        return self._unmatched(parts, PART_HEAD)
+
+    def entries_of(self, runs: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what another instance kept as entries, which are no new rows."""
+        kept = dict(zip(self.run_schema.names[RUN_HEAD:], self.kept_columns(runs), strict=True))
+        size = runs.num_rows
+        columns = [
+            *(runs.column(HASH), kept[TIME], pa.array(np.zeros(size, dtype=np.int64))),
+            *(kept[field.name] for field in self.keys),
+            *(kept[SIDE], pa.array(np.ones(size, dtype=np.bool_)), kept[ROW]),
+            *(kept[LEFT_ROW], kept[RIGHT_ROW], kept[MATCHED], kept[IS_MARK]),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
+
+    def _meet(self, rows: _Rows, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> _Meeting:
+        """Return which of some rows of the right stream each of some of the left one meets."""
+        ours, theirs = rows.ordered(left), rows.ordered(right)
+        first, last = np.empty((2, ours.size), dtype=np.int64)
+        _ranges(
+            *(rows.key[ours], rows.time[ours], rows.key[theirs], rows.time[theirs]),
+            *(self.before, self.after, first, last),
+        )
+        return _Meeting(ours, theirs, first, last)
+
+    def _pairs(self, rows: _Rows, meetings: Sequence[_Meeting]) -> Iterator[pa.RecordBatch]:
+        for meeting in meetings:
+            for left, right in meeting.pairs():
+                yield self._output(rows, left, right)
+
+    def _output(
+        self, rows: _Rows, left: NDArray[np.int64], right: NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        ours, theirs = pa.array(left), pa.array(right)
+        columns = [
+            *(key.take(ours) for key in rows.keys),
+            *rows.left.take(ours).flatten(),
+            *rows.right.take(theirs).flatten(),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.output)))
+
+    def _added(self, rows: _Rows, found: NDArray[np.bool_]) -> pa.RecordBatch:
+        """Return new state: rows that are kept here, and marks of others that found a partner."""
+        kept = np.arange(rows.side.size) < rows.entries
+        kept &= rows.is_stored
+        marks = np.zeros(0, dtype=np.int64)
+        if self.tells_expired:
+            outer = np.array(self.is_outer)[rows.side]
+            fresh = found & outer & ~rows.is_mark & ~rows.matched & ~kept
+            # A row of an earlier batch may have a mark already.
+            marks = np.flatnonzero(fresh & ~np.isin(rows.row, rows.row[rows.is_mark]))
+        chosen = np.concatenate((np.flatnonzero(kept), marks))
+        is_mark = rows.is_mark[chosen]
+        is_mark[chosen.size - marks.size :] = True
+        taken = pa.array(chosen)
+        bare = pa.array(np.arange(chosen.size) >= chosen.size - marks.size)
+        reach = np.where(rows.side[chosen] == LEFT, self.after, self.before)
+        columns = [
+            pa.array(rows.hashes[chosen]),
+            pa.array(np.zeros(chosen.size, dtype=np.bool_)),
+            pa.array(rows.time[chosen] + reach),
+            *(key.take(taken) for key in rows.keys),
+            pa.array(rows.time[chosen]),
+            pa.array(rows.side[chosen].astype(np.int8)),
+            pa.array(rows.row[chosen]),
+            pa.array((rows.matched | found)[chosen]),
+            pa.array(is_mark),
+            _without(rows.left.take(taken), bare),
+            _without(rows.right.take(taken), bare),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+
+    def _unmatched(self, batch: pa.RecordBatch, head: int) -> pa.RecordBatch:
+        names = self.run_schema.names[RUN_HEAD:]
+        kept = dict(zip(names, batch.columns[head:], strict=True))
+        side = kept[SIDE].to_numpy()
+        row = kept[ROW].to_numpy()
+        is_mark = kept[IS_MARK].to_numpy(zero_copy_only=False)
+        matched = kept[MATCHED].to_numpy(zero_copy_only=False)
+        alone = np.array(self.is_outer)[side] & ~is_mark & ~matched
+        alone &= ~np.isin(row, row[is_mark])
+        if not alone.any():
+            return empty(pa.schema(list(self.output)))
+        chosen = pa.array(np.flatnonzero(alone))
+        columns = [
+            *(kept[field.name].take(chosen) for field in self.keys),
+            *kept[LEFT_ROW].take(chosen).flatten(),
+            *kept[RIGHT_ROW].take(chosen).flatten(),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.output)))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Entries, and after them the state of their keys, column by column.
+
+    Attributes
+    ----------
+    entries : int
+        How many of the rows are entries.
+    key : array of int64
+        Number of the key.
+    is_stored : array of bool
+        Whether it is, or will be, kept here.
+    """
+
+    entries: int
+    hashes: NDArray[np.uint64]
+    key: NDArray[np.int64]
+    time: NDArray[np.int64]
+    side: NDArray[np.int8]
+    row: NDArray[np.int64]
+    is_new: NDArray[np.bool_]
+    is_stored: NDArray[np.bool_]
+    is_mark: NDArray[np.bool_]
+    matched: NDArray[np.bool_]
+    keys: Sequence[pa.Array]
+    left: pa.Array
+    right: pa.Array
+
+    @classmethod
+    def of(cls, operator: Operator, state: pa.RecordBatch, entries: pa.RecordBatch) -> _Rows:
+        width = len(operator.keys)
+        old = dict(zip(operator.run_schema.names[RUN_HEAD:], state.columns[RUN_HEAD:], strict=True))
+        # Keys by place: one may be called like a value.
+        keys = [
+            pa.concat_arrays([entries.column(ENTRY_HEAD + i), state.column(RUN_HEAD + i)])
+            for i in range(width)
+        ]
+        own = entries.schema.names[ENTRY_HEAD + width :]
+        new = dict(zip(own, entries.columns[ENTRY_HEAD + width :], strict=True))
+        new[TIME] = entries.column(TIME)
+        both = {name: pa.concat_arrays([new[name], old[name]]) for name in _COMMON}
+        hashes = np.concatenate((hashes_of(entries), hashes_of(state)))
+        numbers, _ = match(hashes, None, keys)
+        tail = np.zeros(state.num_rows, dtype=np.bool_)
+        stored = new[STORED].to_numpy(zero_copy_only=False)
+        return cls(
+            entries=entries.num_rows,
+            hashes=hashes,
+            key=numbers,
+            time=both[TIME].to_numpy(),
+            side=both[SIDE].to_numpy(),
+            row=both[ROW].to_numpy(),
+            is_new=np.concatenate((entries.column(ROWS).to_numpy() > 0, tail)),
+            is_stored=np.concatenate((stored, ~tail)),
+            is_mark=both[IS_MARK].to_numpy(zero_copy_only=False),
+            matched=both[MATCHED].to_numpy(zero_copy_only=False),
+            keys=keys,
+            left=both[LEFT_ROW],
+            right=both[RIGHT_ROW],
+        )
+
+    @property
+    def is_kept(self) -> NDArray[np.bool_]:
+        """Whether each is a row, not a mark, that is kept here."""
+        kept: NDArray[np.bool_] = self.is_stored & ~self.is_mark
+        return kept
+
+    def ordered(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the places of some rows in the order of key and time; null is no key."""
+        for key in self.keys:
+            if key.null_count:
+                chosen = chosen & key.is_valid().to_numpy(zero_copy_only=False)
+        places = np.flatnonzero(chosen)
+        return places[np.lexsort((self.time[places], self.key[places]))]
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """Rows of the left stream, and for each the range of those of the right one that it meets."""
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+    def mark(self, found: NDArray[np.bool_]) -> None:
+        """Note which rows have found a partner."""
+        found[self.left[self.last > self.first]] = True
+        steps = np.zeros(self.right.size + 1, dtype=np.int64)
+        np.add.at(steps, self.first, 1)
+        np.add.at(steps, self.last, -1)
+        found[self.right[np.cumsum(steps[:-1]) > 0]] = True
+
+    def pairs(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Return the places of the two rows of each pair, so many at a time."""
+        total = int((self.last - self.first).sum())
+        at, offset = 0, 0
+        for start in range(0, total, _PAIRS):
+            left, right = np.empty((2, min(_PAIRS, total - start)), dtype=np.int64)
+            at, offset = _expand(self.first, self.last, at, offset, left, right)
+            yield self.left[left], self.right[right]
+
+
+@kernel
+def _ranges(
+    left_key: NDArray[np.int64],
+    left_time: NDArray[np.int64],
+    right_key: NDArray[np.int64],
+    right_time: NDArray[np.int64],
+    before: int,
+    after: int,
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+) -> None:
+    """Fill in the range of the right rows that each left row meets; both are in order."""
+    low = high = 0
+    size = right_key.size
+    for row in range(left_key.size):
+        key, begin, end = left_key[row], left_time[row] - before, left_time[row] + after
+        while low < size and (
+            right_key[low] < key or (right_key[low] == key and right_time[low] < begin)
+        ):
+            low += 1
+        high = max(high, low)
+        while high < size and (
+            right_key[high] < key or (right_key[high] == key and right_time[high] <= end)
+        ):
+            high += 1
+        first[row] = low
+        last[row] = high
+
+
+@kernel
+def _expand(
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    at: int,
+    offset: int,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Fill in as many pairs as fit, from a row and an offset in its range; return the next ones."""
+    filled = 0
+    while filled < left.size:
+        here = first[at] + offset
+        if here < last[at]:
+            left[filled] = at
+            right[filled] = here
+            filled += 1
+            offset += 1
+        else:
+            at += 1
+            offset = 0
+    return at, offset
+
+
+def _without(values: pa.Array, bare: pa.Array) -> pa.Array:
+    """Return values with null where a row is but a mark."""
+    return pc.if_else(bare, pa.scalar(None, values.type), values)

@@ -1,0 +1,145 @@
+"""The interval join, against every pair looked at, whatever moves and whatever is split."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unskew.balance import Plan
+from unskew.errors import BadParameter
+from unskew.keys import hash_keys
+from unskew.operators.interval_join import LEFT, RIGHT, IntervalJoin
+from unskew.state.runs import FLUSH
+from unskew.testing import run
+
+KEYS = ["a", "b", "c" * 30]
+HASHES = hash_keys(pa.array(KEYS)).tolist()
+
+
+class Event(NamedTuple):
+    side: int
+    key: str | None
+    time: int
+    value: int
+
+
+events = st.builds(
+    Event,
+    st.sampled_from([LEFT, RIGHT]),
+    st.sampled_from([*KEYS, None]),
+    st.integers(0, 30),
+    st.integers(0, 2),
+)
+
+
+@st.composite
+def a_plan(draw: st.DrawFn) -> Plan:
+    """Return any plan of six shards, with any keys hot: batch by batch nothing stays in place."""
+    instances = draw(st.integers(1, 4))
+    instance = st.integers(0, instances - 1)
+    table = draw(st.lists(instance, min_size=6, max_size=6))
+    copies = st.lists(instance, min_size=1, max_size=4).map(tuple)
+    hot = draw(st.dictionaries(st.sampled_from(HASHES), copies, max_size=3))
+    return Plan(np.array(table), instances, hot=hot)
+
+
+LEFT_ROW = pa.struct({"l_time": pa.int64(), "l_value": pa.int64()})
+RIGHT_ROW = pa.struct({"r_time": pa.int64(), "r_value": pa.int64()})
+
+
+def batch_of(rows: list[Event]) -> pa.RecordBatch:
+    def struct(row: Event, side: int, letter: str) -> dict[str, int] | None:
+        if row.side != side:
+            return None
+        return {f"{letter}_time": row.time, f"{letter}_value": row.value}
+
+    return pa.record_batch(
+        {
+            "key": pa.array([row.key for row in rows], pa.string()),
+            "unskew_side": pa.array([row.side for row in rows], pa.int8()),
+            "unskew_stored": pa.array([True] * len(rows), pa.bool_()),
+            "unskew_row": pa.array([hash(row) for row in rows], pa.int64()),
+            "unskew_left": pa.array([struct(row, LEFT, "l") for row in rows], LEFT_ROW),
+            "unskew_right": pa.array([struct(row, RIGHT, "r") for row in rows], RIGHT_ROW),
+            "time": pa.array([row.time for row in rows], pa.int64()),
+        }
+    )
+
+
+def joined(
+    batches: list[list[Event]], watermarks: list[int], before: int, after: int, how: str
+) -> Counter[Any]:
+    """Look at every pair of rows that are not late."""
+    late = -1
+    kept: list[Event] = []
+    for rows, watermark in zip(batches, watermarks, strict=True):
+        kept += [row for row in rows if row.time > late or late < 0]
+        late = watermark
+    left = [row for row in kept if row.side == LEFT]
+    right = [row for row in kept if row.side == RIGHT]
+    found: Counter[Any] = Counter()
+
+    def meets(ours: Event, theirs: Event) -> bool:
+        return (
+            ours.key is not None
+            and ours.key == theirs.key
+            and ours.time - before <= theirs.time <= ours.time + after
+        )
+
+    for ours in left:
+        partners = [theirs for theirs in right if meets(ours, theirs)]
+        for theirs in partners:
+            found[ours.key, ours.time, ours.value, theirs.time, theirs.value] += 1
+        if not partners and how in ("left", "full"):
+            found[ours.key, ours.time, ours.value, None, None] += 1
+    for theirs in right:
+        if how in ("right", "full") and not any(meets(ours, theirs) for ours in left):
+            found[theirs.key, None, None, theirs.time, theirs.value] += 1
+    return found
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(st.lists(events, max_size=12), st.integers(0, 10)), min_size=1, max_size=5),
+    st.lists(a_plan(), max_size=6),
+    st.integers(0, 8),
+    st.integers(0, 8),
+    st.sampled_from(["inner", "left", "right", "full"]),
+    st.sampled_from([1, 1 << 27]),
+)
+def test_each_pair_comes_once_and_each_row_without_one_alone(
+    given_batches: list[tuple[list[Event], int]],
+    plans: list[Plan],
+    before: int,
+    after: int,
+    how: str,
+    most_bytes: int,
+) -> None:
+    batches = [rows for rows, _ in given_batches]
+    watermarks = np.cumsum([step for _, step in given_batches]).tolist()
+    found = run(
+        IntervalJoin(before, after, how),
+        [batch_of(rows) for rows in (*batches, [])],
+        "key",
+        time="time",
+        watermarks=[*watermarks, FLUSH],
+        plans=plans,
+        most_bytes=most_bytes,
+    )
+    rows = [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+    assert Counter(rows) == joined(batches, watermarks, before, after, how)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((1, 1, "outer"), "how must be one of inner, left, right, full"), ((1, -2), "no time is at")],
+)
+def test_what_cannot_be_joined_is_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(BadParameter, match=message):
+        IntervalJoin(*arguments)
