@@ -71,7 +71,7 @@ def run(
     state: dict[int, tuple[Run, ...]] = {}
     watermark = NO_WATERMARK
     bound = None
-    hot: dict[int, set[int]] = {}
+    hot: dict[int, frozenset[int]] = {}
     with TemporaryDirectory(prefix="unskew-testing-") as folder:
         reader = SegmentReader(Path(folder))
         for number, batch in enumerate(batches):
@@ -96,7 +96,7 @@ def run(
                     segment=Path(folder) / f"{number}-{instance}.arrow",
                     late=late,
                     watermark=watermark,
-                    cooled={k for k in hot if not hot[k] <= set(plan.hot.get(k, ()))},
+                    cooled={key for key in hot if not hot[key] <= plan.copies(key)},
                     most_bytes=most_bytes,
                 )
                 task = task_of(work, reader)
@@ -109,7 +109,7 @@ def run(
             out.append(_in_order(pa.Table.from_batches(made, schema).combine_chunks(), schema))
             # All at once: tasks of one batch do not see what the others write.
             state = state | changed
-            hot = {key: set(copies) for key, copies in plan.hot.items()}
+            hot = {key: plan.copies(key) for key in plan.hot}
     return out
 
 

@@ -200,6 +200,10 @@ class Plan:
         is_kept = np.arange(places.size) < keys.size
         return places, np.concatenate(instances), is_kept
 
+    def copies(self, key: int) -> frozenset[int]:
+        """Return the instances of a hot key, none if it is not hot."""
+        return frozenset(self.hot.get(key, ()))
+
     def holders_of(self, key: int) -> frozenset[int]:
         """Return every instance that may have state of a key: where it goes, and its home."""
         home = self.assignment[self.shard_of(np.array([key], dtype=np.uint64))]

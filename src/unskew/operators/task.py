@@ -56,7 +56,7 @@ class Work:
         State up to it expires. It is later than `late`: what the stage before made final with the
         same watermark is not late here.
     cooled : collection of int
-        Keys that were hot in the batch before and are not any more.
+        Keys that were hot in the batch before, and are not any more on some instance.
     most_bytes : int
         Entries to hold.
     """

@@ -7,6 +7,7 @@ check_pyspark()
 from unskew.spark.aggregating import aggregate  # noqa: E402
 from unskew.spark.batch_report import BatchReport  # noqa: E402
 from unskew.spark.explaining import Explanation, Note, explain  # noqa: E402
+from unskew.spark.joining import join  # noqa: E402
 from unskew.spark.listening import PipelineListener  # noqa: E402
 from unskew.spark.observing import Balance, HotRows  # noqa: E402
 from unskew.spark.pipeline import Pipeline  # noqa: E402
@@ -34,6 +35,7 @@ __all__ = [
     "Sink",
     "aggregate",
     "explain",
+    "join",
     "profile",
     "read_state",
     "repartition",

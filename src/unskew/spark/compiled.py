@@ -57,6 +57,19 @@ def instance(plan: Plan, hashed: Column, turn: Column) -> Column:
     return F.when(found >= 0, found).otherwise(otherwise)
 
 
+def holders(plan: Plan, hashed: Column) -> Column:
+    """Return all instances that may have state of each row's key: none but for hot keys."""
+    shard = F.pmod(hashed, F.lit(plan.shards))
+    hot = np.array(sorted(plan.hot), dtype=np.uint64)
+    found = _array((), "int")
+    for key in sorted(plan.hot):
+        found = F.when(
+            hashed == F.lit(_signed(key)), _array(sorted(plan.holders_of(key)), "int")
+        ).otherwise(found)
+    is_near = shard.isin(sorted(set(plan.shard_of(hot).tolist())))
+    return F.when(is_near, found).otherwise(_array((), "int"))
+
+
 def _signed(key: int) -> int:
     """Return a hash as Spark has it."""
     return key - 2**64 if key >= 2**63 else key
@@ -64,4 +77,7 @@ def _signed(key: int) -> int:
 
 def _array(values: Iterable[int], kind: str) -> Column:
     """Return a literal array of whole numbers."""
+    values = list(values)
+    if not values:
+        return F.array().cast(f"array<{kind}>")
     return F.split(F.lit(",".join(map(str, values))), ",").cast(f"array<{kind}>")

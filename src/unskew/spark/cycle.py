@@ -25,10 +25,11 @@ from unskew.balance import Balancer, Plan
 from unskew.errors import CheckpointTaken, WrongCheckpoint
 from unskew.operators.task_report import TaskReport
 from unskew.spark.batch_report import BatchReport, batch_report, report_of
+from unskew.spark.columns import quoted
 from unskew.spark.nodes import Pins, live_executors
 from unskew.spark.pipeline_worker import PARTS, REPORT, RESULT, StageWork, unpacked, write_output
 from unskew.spark.replay import Order, order_of
-from unskew.spark.routing import Way, by_plan, send
+from unskew.spark.routing import Way, by_plan, send, sent_to_all
 from unskew.spark.settings import Settings
 from unskew.spark.sinks import Output, Sink
 from unskew.spark.spark_checkpoint import SparkCheckpoint
@@ -205,11 +206,12 @@ class Cycle:
     def _work(self, number: int, version: int, base: Manifest, decision: Decision) -> StageWork:
         plan = decision.plans[number]
         before = self.checkpoint.decision(base.version) if base.is_committed else None
-        hot_before = before.plans[number].hot.keys() if before else plan.hot.keys()
+        earlier = before.plans[number] if before else plan
+        hot_before = {key: earlier.copies(key) for key in earlier.hot}
         return StageWork(
             operator=self.stages[number].operator,
             plan=plan.to_json(),
-            cooled=sorted(hot_before - plan.hot.keys()),
+            cooled=sorted(key for key in hot_before if not hot_before[key] <= plan.copies(key)),
             stage=number,
             base=base.version if base.is_committed else None,
             folder=str(self.checkpoint.folder),
@@ -225,7 +227,10 @@ class Cycle:
         plan = Plan.from_json(work.plan)
         taken = rows.select(*stage.columns)
         way = by_plan(taken, plan, F.col(HASH), order, seed=0, is_varied=False)
-        sent = self._sent(taken, plan.instances, way)
+        names = [quoted(name) for name in taken.columns]
+        if stage.operator.appends and plan.hot:
+            taken, way = sent_to_all(taken, plan, way)
+        sent = self._sent(taken, plan.instances, way).select(*names)
         with _not_adaptive(rows.sparkSession):
             result = sent.mapInArrow(_function(work.run), RESULT).toArrow()
         texts = result.column(REPORT).to_pylist()

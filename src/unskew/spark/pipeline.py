@@ -145,7 +145,7 @@ class Pipeline:
         if mode == "append":
             self._check_watermark('mode="append" gives windows when they are final')
         made = stages.aggregation(self._input(), keys, aggregates, window, mode)
-        return self._with(made, name or f"aggregate {len(self.stages)}")
+        return self.with_stage(made, name or f"aggregate {len(self.stages)}")
 
     def per_key(
         self,
@@ -186,7 +186,7 @@ class Pipeline:
             expired=expired,
         )
         made = stages.per_key(self._input(), keys, operator, time)
-        return self._with(made, name or f"per key {len(self.stages)}")
+        return self.with_stage(made, name or f"per key {len(self.stages)}")
 
     def start(
         self,
@@ -291,7 +291,8 @@ class Pipeline:
             return self.df
         return self.df.sparkSession.createDataFrame([], self.stages[-1].output)
 
-    def _with(self, bound: Bound, name: str) -> Pipeline:
+    def with_stage(self, bound: Bound, name: str) -> Pipeline:
+        """Return the pipeline with one more stage, of an operator that is bound to its input."""
         if any(stage.name == name for stage in self.stages):
             raise BadParameter(f"there is a stage {name!r} already; call this one otherwise")
         stage = Stage(

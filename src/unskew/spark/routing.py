@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from unskew.balance import Plan
 from unskew.errors import BadParameter, BadPlan
 from unskew.grouping import Key
 from unskew.grouping import grouping as make_grouping
+from unskew.operators.interval_join import STORED
 from unskew.parameters import whole_number
 from unskew.spark import compiled, worker
 from unskew.spark.columns import (
@@ -29,6 +30,7 @@ from unskew.spark.explaining import Note, noted
 from unskew.spark.profiling import Profile
 from unskew.spark.replay import Order, check_checksums, order_of
 from unskew.spark.versions import check_session
+from unskew.state.runs import HASH
 
 
 def repartition(
@@ -208,6 +210,21 @@ def send(
     name = instance_column or fresh_name(df, "unskew_instance")
     sent = df.withColumn(name, way.instance).repartitionById(instances, _target(F.col(name), note))
     return sent if instance_column else sent.drop(name)
+
+
+def sent_to_all(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
+    """Return rows once for every instance that may have partners of theirs: for joins.
+
+    A row is kept where its way leads, and only looks for partners elsewhere; the column `STORED` says
+    which.
+    """
+    kept, target = fresh_name(df, "unskew_kept"), fresh_name(df, "unskew_target")
+    chosen = df.withColumn(kept, way.instance)
+    holders = compiled.holders(plan, F.col(HASH))
+    everyone = F.array_union(F.array(F.col(kept)), holders)
+    copies = chosen.withColumn(target, F.explode(everyone))
+    marked = copies.withColumn(STORED, F.col(target) == F.col(kept))
+    return marked.drop(kept), replace(way, instance=F.col(target), is_pure=True)
 
 
 def _target(instance: Column, note: Note | None) -> Column:

@@ -117,7 +117,7 @@ def aggregation(
     operator = made.bind(key_fields, values)
     # All windows of a key are in one shard; without a key each is one.
     hashed = (request.keys[1:] if window is not None else ()) or request.keys
-    time = _micros(request.keys[0]["end"]) if window is not None else F.lit(NEVER)
+    time = micros(request.keys[0]["end"]) if window is not None else F.lit(NEVER)
 
     columns = [
         F.xxhash64(*hashed).alias(HASH),
@@ -141,7 +141,7 @@ def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Bo
         raise BadParameter(
             "ttl is in event time: name the column with time=, or give the source a watermark"
         )
-    when = F.lit(NEVER) if time is None else _micros(_time_column(df, time))
+    when = F.lit(NEVER) if time is None else micros(time_column(df, time))
     bound = operator.bind(
         [pa.field(each.name, arrow_type(each.dataType)) for each in key_fields],
         [pa.field(each.name, arrow_type(each.dataType)) for each in value_fields],
@@ -161,11 +161,13 @@ def _plain(aggregate: Aggregate) -> Aggregate:
     return aggregate.aggregate if isinstance(aggregate, Checked) else aggregate
 
 
-def _micros(time: Column) -> Column:
+def micros(time: Column) -> Column:
+    """Return a timestamp in microseconds."""
     return F.unix_micros(time.cast("timestamp"))
 
 
-def _time_column(df: DataFrame, name: str) -> Column:
+def time_column(df: DataFrame, name: str) -> Column:
+    """Return a column of event time, or refuse what is none."""
     found = next((each for each in df.schema if each.name == name), None)
     if found is None or not isinstance(found.dataType, TimestampType | TimestampNTZType):
         kind = "there is none" if found is None else f"it is {found.dataType.simpleString()}"

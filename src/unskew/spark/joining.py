@@ -1,0 +1,219 @@
+"""Joins of two streams, as a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+from pyspark.errors import ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
+
+from unskew.balance import Balancer
+from unskew.errors import BadParameter
+from unskew.operators.base import TIME
+from unskew.operators.interval_join import (
+    LEFT,
+    LEFT_ROW,
+    RIGHT,
+    RIGHT_ROW,
+    ROW,
+    SIDE,
+    STORED,
+    IntervalJoin,
+)
+from unskew.spark.aggregation_request import arrow_type
+from unskew.spark.columns import check_data_frame, check_names, has_watermark, quoted, row_hash
+from unskew.spark.pipeline import Pipeline
+from unskew.spark.stages import WATERMARK, Bound, micros, time_column
+from unskew.state.runs import HASH
+
+Length = str | timedelta | float
+"""A length of time: "10 minutes" as Spark writes it, a timedelta, or seconds."""
+
+SHARDS_PER_INSTANCE = 50
+
+
+def join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str],
+    *,
+    within: Length | tuple[Length, Length],
+    how: str = "inner",
+    time: tuple[str, str] | None = None,
+    suffix: str = "_right",
+    instances: int | None = None,
+    shards: int | None = None,
+    balancer: str | Balancer = "greedy",
+) -> Pipeline:
+    """Return a pipeline that joins two streams on keys, where their times are close.
+
+    Rows are kept until no row that is not late could be their partner. A key too large for one
+    instance is split: each of its rows is kept by one instance and looks for partners at all.
+
+    Parameters
+    ----------
+    left, right : DataFrame
+        Streams, each with a watermark.
+    on : str or sequence of str
+        Columns that both have; null is equal to nothing.
+    within : length, or two of them
+        How far the times of two partners may be apart; of two, how much earlier and how much later
+        the right one may be: ``("5 minutes", "1 hour")``.
+    how : {"inner", "left", "right", "full"}, default "inner"
+        Of which streams rows without a partner come out, when they can have none any more.
+    time : tuple of str, optional
+        Columns of event time of the two; those with the watermark by default.
+    suffix : str, default "_right"
+        Added to the names of the right stream's columns that the left one has too.
+    instances, shards : int, optional
+        As of `Pipeline`; 50 shards an instance by default.
+    balancer : str or Balancer, default "greedy"
+        Decides, after each batch, which instance each shard is on.
+
+    Examples
+    --------
+    >>> from unskew.spark import join
+    >>> query = (
+    ...     join(orders, taxis, on="cell", within="10 minutes", how="left")
+    ...     .start("orders-with-taxis", checkpoint="checkpoint")
+    ... )                                                             # doctest: +SKIP
+    """
+    keys = [on] if isinstance(on, str) else list(on)
+    for df in (left, right):
+        check_data_frame(df)
+        check_names(df, keys)
+        if not has_watermark(df):
+            raise BadParameter(
+                "both streams of a join need a watermark, as nothing could ever be forgotten "
+                'without: df.withWatermark("time", "10 minutes")'
+            )
+    _check_keys(left, right, keys)
+    spark = left.sparkSession
+    before, after = within if isinstance(within, tuple) else (within, within)
+    operator = IntervalJoin(_micros(spark, before), _micros(spark, after), how)
+    sides = (_Side(left, LEFT, keys, time), _Side(right, RIGHT, keys, time))
+    both = sides[0].rows(sides[1]).unionAll(sides[1].rows(sides[0]))
+    if instances is None:
+        instances = spark.sparkContext.defaultParallelism
+    if shards is None:
+        shards = SHARDS_PER_INSTANCE * instances
+    pipeline = Pipeline(both, instances=instances, shards=shards, balancer=balancer)
+    return pipeline.with_stage(_bound(operator, both, keys, sides, suffix), "join")
+
+
+class _Side:
+    """One of the streams."""
+
+    def __init__(
+        self, df: DataFrame, side: int, keys: list[str], time: tuple[str, str] | None
+    ) -> None:
+        self.df = df
+        self.side = side
+        self.keys = keys
+        marked = [each.name for each in df.schema if WATERMARK in each.metadata]
+        if time is None and len(marked) != 1:
+            raise BadParameter(
+                f"the {('left', 'right')[side]} stream has a watermark on "
+                f"{', '.join(marked) or 'a column that it does not have any more'}; name the times "
+                f"of both with time="
+            )
+        self.time = time_column(df, time[side] if time else marked[0])
+        self.others = [each for each in df.schema if each.name not in keys]
+
+    @property
+    def type(self) -> StructType:
+        """Return the type of the columns that are not keys."""
+        return StructType([StructField(each.name, each.dataType) for each in self.others])
+
+    def rows(self, other: _Side) -> DataFrame:
+        """Return the rows as both streams have them."""
+        own = F.struct(*(F.col(quoted(each.name)) for each in self.others)).cast(self.type)
+        none = F.lit(None).cast(other.type)
+        left, right = (own, none) if self.side == LEFT else (none, own)
+        return self.df.select(
+            *(F.col(quoted(key)) for key in self.keys),
+            micros(self.time).alias(TIME),
+            F.lit(self.side).cast("byte").alias(SIDE),
+            F.xxhash64(row_hash(self.df), F.lit(self.side)).alias(ROW),
+            left.alias(LEFT_ROW),
+            right.alias(RIGHT_ROW),
+        )
+
+
+def _bound(
+    operator: IntervalJoin,
+    both: DataFrame,
+    keys: list[str],
+    sides: tuple[_Side, _Side],
+    suffix: str,
+) -> Bound:
+    """Return the operator, what it takes of its input, and its output."""
+    types = {each.name: each.dataType for each in both.schema}
+    left, right = sides
+    taken = {*keys, *left.type.names}
+    renamed = StructType(
+        [
+            StructField(f"{each.name}{suffix}" if each.name in taken else each.name, each.dataType)
+            for each in right.type
+        ]
+    )
+    output = StructType(
+        [*(StructField(key, types[key]) for key in keys), *left.type.fields, *renamed.fields]
+    )
+    if len(set(output.names)) < len(output.names):
+        raise BadParameter(
+            f"two columns of a join would have the same name among {', '.join(output.names)}; "
+            f"rename one, or choose another suffix than {suffix!r}"
+        )
+    values = [
+        pa.field(SIDE, pa.int8()),
+        pa.field(STORED, pa.bool_()),
+        pa.field(ROW, pa.int64()),
+        pa.field(LEFT_ROW, arrow_type(left.type)),
+        pa.field(RIGHT_ROW, arrow_type(renamed)),
+    ]
+    columns = [
+        F.xxhash64(*(F.col(quoted(key)) for key in keys)).alias(HASH),
+        F.col(TIME),
+        *(F.col(quoted(key)) for key in keys),
+        F.col(SIDE),
+        F.lit(True).alias(STORED),
+        F.col(ROW),
+        F.col(LEFT_ROW),
+        F.col(RIGHT_ROW).cast(renamed).alias(RIGHT_ROW),
+    ]
+    bound = operator.bind([pa.field(key, arrow_type(types[key])) for key in keys], values)
+    return Bound(bound, columns, output)
+
+
+def _check_keys(left: DataFrame, right: DataFrame, keys: list[str]) -> None:
+    if not keys:
+        raise BadParameter("a join needs at least one column in on=")
+    for key in keys:
+        kinds = [df.select(F.col(quoted(key))).schema[0].dataType for df in (left, right)]
+        if kinds[0] != kinds[1]:
+            raise BadParameter(
+                f"{key!r} is {kinds[0].simpleString()} on the left and {kinds[1].simpleString()} "
+                f"on the right; cast one of them"
+            )
+
+
+def _micros(spark: SparkSession, length: Length) -> int:
+    """Return a length of time in microseconds."""
+    if isinstance(length, timedelta):
+        return round(length / timedelta(microseconds=1))
+    if isinstance(length, int | float) and not isinstance(length, bool):
+        return round(length * 1e6)
+    try:
+        found = spark.sql("select interval '{}'".format(length.replace("'", "''")))
+    except (ParseException, AttributeError) as error:
+        raise BadParameter(
+            f'within= is a length of time, such as "10 minutes", not {length!r}'
+        ) from error
+    if not isinstance(found.schema[0].dataType, DayTimeIntervalType):
+        raise BadParameter(f"within={length!r} has months, which are not all of one length")
+    return _micros(spark, found.collect()[0][0])
