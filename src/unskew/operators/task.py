@@ -310,12 +310,15 @@ class AppendingTask(Task):
 
     def _state_of(self, shards: NDArray[np.int64], entries: pa.RecordBatch) -> pa.RecordBatch:
         """Return the state of the keys of some entries: of hot keys at their homes here, too."""
-        found = [super()._state_of(shards, entries)]
-        if self.work.plan.is_hot_shard(int(shards[0])):
-            hashes = _distinct(hashes_of(entries))
-            homes = self.work.plan.shard_of(hashes)
-            for shard in np.intersect1d(homes, self._own).tolist():
-                found += self._store.find(shard, hashes[homes == shard])
+        if not self.work.plan.is_hot_shard(int(shards[0])):
+            return super()._state_of(shards, entries)
+        hashes = _distinct(hashes_of(entries))
+        # What was handed over is among the entries of the home.
+        kept = hashes[~np.isin(hashes, self._hot.cooled_in(int(shards[0])))]
+        found = [empty(self.work.operator.run_schema), *self._store.find(int(shards[0]), kept)]
+        homes = self.work.plan.shard_of(hashes)
+        for shard in np.intersect1d(homes, self._own).tolist():
+            found += self._store.find(shard, hashes[homes == shard])
         return pa.concat_batches(found)
 
     def _expired(self) -> Iterator[pa.RecordBatch]:

@@ -206,7 +206,7 @@ def _micros(spark: SparkSession, length: Length) -> int:
     """Return a length of time in microseconds."""
     if isinstance(length, timedelta):
         return round(length / timedelta(microseconds=1))
-    if isinstance(length, int | float) and not isinstance(length, bool):
+    if isinstance(length, int | float):
         return round(length * 1e6)
     try:
         found = spark.sql("select interval '{}'".format(length.replace("'", "''")))

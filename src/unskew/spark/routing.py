@@ -215,8 +215,8 @@ def send(
 def sent_to_all(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
     """Return rows once for every instance that may have partners of theirs: for joins.
 
-    A row is kept where its way leads, and only looks for partners elsewhere; the column `STORED` says
-    which.
+    A row is kept where its way leads, and only looks for partners elsewhere: the column `STORED`
+    says which.
     """
     kept, target = fresh_name(df, "unskew_kept"), fresh_name(df, "unskew_target")
     chosen = df.withColumn(kept, way.instance)

@@ -75,7 +75,7 @@ class ShardStore(ABC):
         """Return the rows of a shard that have one of the hashes, which are sorted and distinct."""
         if not hashes.size:
             return []
-        found = self._find([self._opener(run) for run in self.shards.get(shard, ())], hashes)
+        found = self._find([self._opener(run) for run in self._readable(shard)], hashes)
         self.read_bytes += sum(rows.nbytes for rows in found)
         return found
 
@@ -95,6 +95,10 @@ class ShardStore(ABC):
     def next_expiry(self, shard: int) -> int | None:
         """Return when the first row of a shard may expire; newer rows may have put it off."""
         return min((run.expires for run in self.shards.get(shard, ())), default=None)
+
+    def _readable(self, shard: int) -> tuple[Run, ...]:
+        """Return the runs that rows are looked for in, those that this batch wrote among them."""
+        return self.shards.get(shard, ())
 
     @abstractmethod
     def _find(self, runs: list[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]:
@@ -189,6 +193,10 @@ class AppendingStore(ShardStore):
             return None
         self.shards[shard] = left
         return Written(left, 0)
+
+    def _readable(self, shard: int) -> tuple[Run, ...]:
+        """Return the runs of before this batch: what expires in it is in no run that it writes."""
+        return self._before.get(shard, ())
 
     def _find(self, runs: list[pa.RecordBatch], hashes: Hashes) -> list[pa.RecordBatch]:
         found = []
