@@ -56,6 +56,11 @@ class Report:
         Where the instances ran.
     keys : array of int64, optional
         Distinct keys of each shard, where they were counted.
+    work : array of float64, optional
+        Seconds of service that each shard would have asked for at the mean speed of all instances,
+        where that is known: `busy` without what a slow or fast instance makes of it.
+    stored : array of int64, optional
+        Tuples that each shard keeps at the end of the interval, where an operator keeps them.
     """
 
     seconds: float
@@ -68,3 +73,5 @@ class Report:
     can_split: bool = False
     nodes: NodeLoads | None = None
     keys: NDArray[np.int64] | None = None
+    work: NDArray[np.float64] | None = None
+    stored: NDArray[np.int64] | None = None
