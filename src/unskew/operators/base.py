@@ -105,6 +105,10 @@ class Operator(ABC):
         columns = [*rows.columns[:ROW_HEAD], ones, *rows.columns[ROW_HEAD:]]
         return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
+    def counted(self, rows: pa.RecordBatch) -> int:
+        """Return how many rows of the stream these are; copies for other instances count once."""
+        return int(rows.num_rows)
+
     def combine(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Return entries of several calls of `fold` as one; by default one after the other."""
         return pa.concat_batches(parts) if parts else empty(self.entry_schema)

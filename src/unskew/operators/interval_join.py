@@ -115,6 +115,10 @@ class IntervalJoin(Operator):
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
+    def counted(self, rows: pa.RecordBatch) -> int:
+        """Return how many of the rows are kept here: each is kept once, wherever it looks."""
+        return int(rows.column(STORED).to_numpy(zero_copy_only=False).sum())
+
     def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
         """Find the partners of new rows; keep those that are kept here."""
         rows = _Rows.of(self, state, entries)

@@ -40,6 +40,8 @@ class TaskReport:
         Bytes of state: that were written; of the rows that were found and the runs that were read
         as a whole; and of runs that this machine had not seen before, which it compares with their
         checksums.
+    taken_over : int
+        Bytes of state of keys that were split, which came here from other instances.
     hot : list
         (hash, rows) of the keys that are split, and of those with most rows.
     output : list of str
@@ -63,6 +65,7 @@ class TaskReport:
     written: int = 0
     read: int = 0
     checked: int = 0
+    taken_over: int = 0
     hot: list[tuple[int, int]] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     rows_out: int = 0
