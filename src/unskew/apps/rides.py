@@ -42,7 +42,7 @@ _ORDER = "order bigint, time timestamp, x double, y double, cell bigint"
 _TRACK = "taxi bigint, time timestamp, x double, y double, cell bigint"
 _PAIR = (
     "cell bigint, order bigint, time timestamp, x double, y double, "
-    "taxi bigint, seen timestamp, taxi_x double, taxi_y double"
+    "taxi bigint, seen timestamp, taxi_x double, taxi_y double, version bigint"
 )
 VERSION = "version"
 """Of the pipeline, by which its Parquet files are in folders."""
