@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unskew.apps import App, Batch, Options, Summary
     from unskew.apps.base import Watch
 
-GROUPING, BALANCER = "frugal", "greedy"
+GROUPING, BALANCER = "frugal", "ls-stream"
 """What balances an app unless another is named."""
 
 SHOWN = 12
