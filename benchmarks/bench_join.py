@@ -188,13 +188,14 @@ def moving(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
     warm(spark)
     times, reports = ours(waiting(left, right), scratch, "moving")
     print(f"\nThe hot keys are others from batch {change} on; ls-stream, threshold 0.2\n")
-    print("| batch | seconds | imbalance of busy times | shards moved | MB new to a machine |")
-    print("| ---: | ---: | ---: | ---: | ---: |")
+    print("| batch | seconds | imbalance of busy times | shards and keys moved | MB | pause, ms |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     for took, report in zip(times, reports, strict=False):
         busy = [task["busy"] for task in report.facts["tasks"]]
         print(
-            f"| {report.batch} | {took:.2f} | {load_imbalance(busy):.2f} | {sum(report.moves)} "
-            f"| {report.bytes_checked / 1e6:.1f} |",
+            f"| {report.batch} | {took:.2f} | {load_imbalance(busy):.2f} "
+            f"| {sum(report.moves)} and {sum(report.hot_moves)} | {report.bytes_moved / 1e6:.2f} "
+            f"| {1000 * report.pause:.0f} |",
             flush=True,
         )
 
