@@ -54,7 +54,7 @@ class NearbyTaxis(App):
     name = "rides"
     title = "orders joined with the taxis nearby in the last minutes, as hot spots move"
     takes = frozenset({"balancer"})
-    rows = 50_000
+    rows = 30_000
     results = "pairs"
 
     def strategy(self, options: Options) -> str:
