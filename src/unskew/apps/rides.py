@@ -54,7 +54,7 @@ class NearbyTaxis(App):
     name = "rides"
     title = "orders joined with the taxis nearby in the last minutes, as hot spots move"
     takes = frozenset({"balancer"})
-    rows = 50_000
+    rows = 30_000
     results = "pairs"
 
     def strategy(self, options: Options) -> str:
@@ -205,11 +205,8 @@ def _verify(stream: _Rides, found: DataFrame, marks: Sequence[int]) -> None:
     late = F.get(F.lit([0, *marks[:-1]]).cast("array<bigint>"), F.col("batch"))
     orders = stream.orders(tuples).where(F.unix_millis("time") > late).drop("batch")
     tracks = stream.tracks(tuples).where(F.unix_millis("seen") > late).drop("batch")
-    nearby = (
-        (orders["cell"] == tracks["cell"])
-        & (tracks["seen"] <= orders["time"])
-        & (tracks["seen"] >= orders["time"] - F.expr(f"interval {NEARBY}"))
-    )
+    earliest = F.col("time") - F.expr(f"interval {NEARBY}")
+    nearby = (F.col("cell") == F.col("its_cell")) & F.col("seen").between(earliest, F.col("time"))
     joined = orders.join(tracks.withColumnRenamed("cell", "its_cell"), nearby, "left")
     is_over = F.col("taxi").isNotNull() | (F.unix_millis("time") <= marks[-1])
     names = [name for name in found.columns if name != VERSION]

@@ -89,7 +89,7 @@ What rides adds to --json:
 @click.option("--instances", type=click.IntRange(1, 1024), default=16, show_default=True)
 @click.option("--batches", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option(
-    "--rows", type=click.IntRange(min=1), help="In a batch.  [default: 200000, of rides 50000]"
+    "--rows", type=click.IntRange(min=1), help="In a batch.  [default: 200000, of rides 30000]"
 )
 @click.option(
     "--master",
