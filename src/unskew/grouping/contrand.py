@@ -46,9 +46,7 @@ class ContRand(Grouping):
     name: ClassVar[str] = "contrand"
     reference: ClassVar[str] = "BiStream-ContRand: Lin et al., SIGMOD 2015; LS-Stream, baseline"
 
-    def __init__(
-        self, instances: int, *, seed: int = 0, source: int = 0, members: int = 2
-    ) -> None:
+    def __init__(self, instances: int, *, seed: int = 0, source: int = 0, members: int = 2) -> None:
         super().__init__(instances, seed=seed, source=source)
         self.members = whole_number("members", members, least=1, most=2**31 - 1)
         self._groups = -(-self.instances // self.members)
