@@ -82,7 +82,7 @@ How to read the table:
 @click.option(
     "--dataset",
     metavar="NAME",
-    help="Make up a data set of the papers: ddos, hashtags, wikipedia or twitter.",
+    help="Make up a data set of the papers: ddos, hashtags, wikipedia, twitter or rides.",
 )
 @click.option(
     "--instances",

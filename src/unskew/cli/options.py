@@ -9,7 +9,7 @@ from typing import Literal, cast
 import click
 
 from unskew.errors import BadParameter
-from unskew.workloads import DriftingZipf, Workload, Zipf, dataset, open_keys
+from unskew.workloads import DriftingZipf, Rides, Workload, Zipf, dataset, open_keys
 
 ZIPF, KEYS, MESSAGES = 1.4, 100_000, 1_000_000
 """The default workload: skew that key grouping cannot bear, in seconds on a laptop."""
@@ -71,6 +71,8 @@ class WorkloadOptions:
                 raise BadParameter(f"--{name} is about a file; name it with --input FILE")
         if self.dataset is not None:
             self._refuse("--dataset", "zipf", "keys", "drift")
+            if self.dataset == "rides":
+                return Rides(MESSAGES if self.messages is None else self.messages, seed=seed)
             return dataset(self.dataset, messages=self.messages, seed=seed)
         exponent = ZIPF if self.zipf is None else self.zipf
         keys = KEYS if self.keys is None else self.keys

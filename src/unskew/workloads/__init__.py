@@ -5,6 +5,7 @@ from unskew.workloads.datasets import DATASETS, dataset
 from unskew.workloads.drifting import DriftingZipf
 from unskew.workloads.files import KeyFile, open_keys
 from unskew.workloads.posts import Posts
+from unskew.workloads.rides import Rides
 from unskew.workloads.zipf import Zipf
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "DriftingZipf",
     "KeyFile",
     "Posts",
+    "Rides",
     "Workload",
     "Zipf",
     "dataset",
