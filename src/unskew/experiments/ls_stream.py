@@ -37,7 +37,8 @@ EXPERIMENT = Experiment(
     quick=QUICK,
     findings=findings,
     caution=(
-        "A quick run, with fewer tuples and one seed. Which keys meet on an instance is chance, and "
-        "moves bottlenecks by a tenth and more; balancers have hardly begun. Quote the full run."
+        "A quick run, with fewer tuples and one seed. Which keys meet on an instance is chance "
+        "and moves bottlenecks by a tenth and more; balancers have hardly begun. Quote the full "
+        "run."
     ),
 )
