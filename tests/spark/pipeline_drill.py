@@ -2,8 +2,8 @@
 
 Run as a script: ``pipeline_drill.py FOLDER BATCHES [POINT BATCH]``. Counts an endless stream into
 FOLDER until it has so many batches, or kills itself and its JVM at the point; its workers end by
-themselves. Garbage is removed after GRACE seconds, none by default. A file FOLDER/begun appears
-when the first batch of a run begins.
+themselves. With JOB=join it joins two of them. Garbage is removed after GRACE seconds, none by
+default. A file FOLDER/begun appears when the first batch of a run begins.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from spark.balancers import Restless
 from spark.replay_drill import executors
 
 from unskew.aggregates import Count, Groups
-from unskew.spark import BatchReport, Pipeline, Settings, sinks
+from unskew.spark import BatchReport, Pipeline, Settings, join, sinks
 from unskew.state import Checkpoint, shards
 from unskew.state.versions import version_of
 
 ROWS = 3000
+JOINED = 150
+"""Rows of a batch of each of two streams that are joined."""
+
 POINTS = [
     "after the plan",
     "in route",
@@ -66,14 +69,9 @@ def main() -> None:
     spark = session(folder, "local-cluster[3,1,1024]" if point == EXECUTOR else "local[2]")
     if point == EXECUTOR:
         Thread(target=kill_executor, args=(spark, folder / f"batch-{at}"), daemon=True).start()
-    df = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
-    rows = df.option("numPartitions", 2).load().select(key_of(F.col("value")).alias("key"), "value")
-    if point == "in route":
-        rows = rows.mapInArrow(killing_in_route(at, os.getpgid(0)), "key string, value long")
-    counting = KillingCount(at, point, os.getpgid(0)) if point in IN_WORKERS else Count()
-    pipeline = Pipeline(rows, instances=3, shards=9, balancer=Restless())
+    pipeline = joining(spark) if os.environ.get("JOB") == "join" else counting(spark, point, at)
     with patched(point, at):
-        query = pipeline.aggregate("key", {"n": counting.of("value")}, name="count").start(
+        query = pipeline.start(
             folder / "out",
             folder / "checkpoint",
             watch=lambda report: note(folder, report),
@@ -86,6 +84,35 @@ def main() -> None:
     if failure is not None and not (folder / f"batch-{batches - 1}").exists():
         raise failure
     spark.stop()
+
+
+def endless(spark: SparkSession, rows: int) -> DataFrame:
+    """Return a stream that is the same in every run."""
+    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    reader = reader.option("startTimestamp", 0).option("advanceMillisPerBatch", 1000)
+    return reader.option("numPartitions", 2).load()
+
+
+def counting(spark: SparkSession, point: str | None, at: int) -> Pipeline:
+    """Return the pipeline that counts."""
+    rows = endless(spark, ROWS).select(key_of(F.col("value")).alias("key"), "value")
+    if point == "in route":
+        rows = rows.mapInArrow(killing_in_route(at, os.getpgid(0)), "key string, value long")
+    count = KillingCount(at, point, os.getpgid(0)) if point in IN_WORKERS else Count()
+    pipeline = Pipeline(rows, instances=3, shards=9, balancer=Restless())
+    return pipeline.aggregate("key", {"n": count.of("value")}, name="count")
+
+
+def joining(spark: SparkSession) -> Pipeline:
+    """Return the pipeline that joins rows of a key that are at most a second apart."""
+    sides = [
+        endless(spark, JOINED).select(
+            key_of(F.col("value")).alias("key"), F.col("value").alias(name), "timestamp"
+        )
+        for name in ("left", "right")
+    ]
+    left, right = (side.withWatermark("timestamp", "1 second") for side in sides)
+    return join(left, right, "key", within=1, instances=3, shards=9, balancer=Restless())
 
 
 def kill_executor(spark: SparkSession, signal_file: Path) -> None:
@@ -202,6 +229,16 @@ def patched(point: str | None, at: int) -> Any:
         "in garbage collection": (Checkpoint, "collect_garbage", collect_half),
     }
     return patch.object(*replaced[point]) if point in replaced else nullcontext()
+
+
+def plain_pairs(spark: SparkSession, batches: int) -> DataFrame:
+    """Return the pairs of so many batches, each of which is a second."""
+    rows = spark.range(batches * JOINED).select(
+        key_of(F.col("id")).alias("key"), "id", F.floor(F.col("id") / JOINED).alias("second")
+    )
+    near = "l.key = r.key and abs(l.second - r.second) <= 1"
+    pairs = rows.alias("l").join(rows.alias("r"), F.expr(near))
+    return pairs.selectExpr("l.id as left", "r.id as right")
 
 
 def plain(spark: SparkSession, batches: int) -> DataFrame:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.pipeline_drill import EXECUTOR, POINTS, plain
+from spark.pipeline_drill import EXECUTOR, POINTS, plain, plain_pairs
 
 from unskew.spark import read_state
 
@@ -70,6 +70,15 @@ def difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
         totals[row["key"]] += row["state_n"]
     last = {key: n for key, version, n in sorted(wanted, key=lambda row: row[1])}
     assert totals == last
+    return batches, (wanted - got).total(), (got - wanted).total()
+
+
+def pairs_difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
+    """Return how many batches were joined, and how many pairs are lost and doubled."""
+    found = spark.read.parquet(str(folder / "out")).select("left", "right", "version").collect()
+    batches = 1 + max(row["version"] for row in found) // 4
+    wanted = Counter(map(tuple, plain_pairs(spark, batches).collect()))
+    got = Counter((row["left"], row["right"]) for row in found)
     return batches, (wanted - got).total(), (got - wanted).total()
 
 
@@ -157,9 +166,28 @@ def test_a_full_disk_stops_the_pipeline_and_room_lets_it_go_on(
     assert (lost, doubled) == (0, 0)
 
 
-def test_killed_at_any_moment_again_and_again(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("point", ["after the plan", "after the manifest", "in the sink"])
+def test_a_join_killed_at_a_point_and_started_again(
+    spark: SparkSession, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("JOB", "join")
+    process = start(tmp_path, 1000, point, 3)
+    assert process.wait(timeout=300) == -signal.SIGKILL, (tmp_path / "errors").read_text()[-3000:]
+    finish(tmp_path, BATCHES)
+    batches, lost, doubled = pairs_difference(spark, tmp_path)
+    assert batches >= BATCHES
+    assert (lost, doubled) == (0, 0)
+
+
+@pytest.mark.parametrize("job", ["count", "join"])
+def test_killed_at_any_moment_again_and_again(
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    job: str,
+) -> None:
+    monkeypatch.setenv("JOB", job)
     rounds = int(os.environ.get("ROUNDS", "5"))
     chance = random.Random(rounds)
     for _ in range(rounds):
@@ -174,8 +202,8 @@ def test_killed_at_any_moment_again_and_again(
         process.wait()
     done = [int(path.name.partition("-")[2]) for path in tmp_path.glob("batch-*")]
     finish(tmp_path, max(done) + 3)
-    batches, lost, doubled = difference(spark, tmp_path)
+    batches, lost, doubled = (difference if job == "count" else pairs_difference)(spark, tmp_path)
     with capsys.disabled():
-        print(f"\nrounds={rounds} lost={lost} duplicated={doubled}")
+        print(f"\n{job}: rounds={rounds} lost={lost} duplicated={doubled}")
     assert batches > rounds
     assert (lost, doubled) == (0, 0)

@@ -3,14 +3,18 @@
 from typing import Any
 
 from unskew.balance.base import Balancer
+from unskew.balance.fastjoin import FastJoin
 from unskew.balance.greedy import Greedy
+from unskew.balance.ls_stream import LsStream
 from unskew.balance.plan import Plan
 from unskew.balance.report import NodeLoads, Report
 from unskew.balance.static import Static
 from unskew.errors import BadParameter, UnknownBalancer
 from unskew.parameters import check_parameters
 
-BALANCERS: dict[str, type[Balancer]] = {each.name: each for each in (Static, Greedy)}
+BALANCERS: dict[str, type[Balancer]] = {
+    each.name: each for each in (Static, Greedy, LsStream, FastJoin)
+}
 """By name."""
 
 
@@ -34,4 +38,15 @@ def balancer(given: str | Balancer, **parameters: Any) -> Balancer:
     return BALANCERS[given](**parameters)
 
 
-__all__ = ["BALANCERS", "Balancer", "Greedy", "NodeLoads", "Plan", "Report", "Static", "balancer"]
+__all__ = [
+    "BALANCERS",
+    "Balancer",
+    "FastJoin",
+    "Greedy",
+    "LsStream",
+    "NodeLoads",
+    "Plan",
+    "Report",
+    "Static",
+    "balancer",
+]

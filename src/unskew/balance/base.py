@@ -17,9 +17,15 @@ class Balancer(ABC):
 
     A balancer is pure: it reads no clock and draws no unseeded randomness, so the simulator and
     Spark run the same one. Every plan that it returns has every shard on a live instance.
+
+    Attributes
+    ----------
+    bounds : tuple of int, optional
+        Fewest and most instances that it may ask for; without them it keeps those that there are.
     """
 
     name: ClassVar[str]
+    bounds: tuple[int, int] | None = None
 
     @abstractmethod
     def next_plan(self, plan: Plan, report: Report) -> Plan:

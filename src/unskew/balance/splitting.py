@@ -33,13 +33,22 @@ class Split(NamedTuple):
     loads: NDArray[np.float64]
 
 
-def split_hot_keys(plan: Plan, report: Report) -> Split:
+def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
     """Return the keys to split: those with more load than an instance should have.
 
     A key gets as many instances as its load fills, and one more, so that its part leaves room for
     other shards. Copies are added at once, where there is least to do, and taken away only when the
     key has cooled: until then its state is where it is. An interval without load tells nothing, so
     all stays as it is.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the interval.
+    report : Report
+        What it measured.
+    above : float, default 1.0
+        Load, in means, above which a key is split.
 
     Examples
     --------
@@ -57,7 +66,7 @@ def split_hot_keys(plan: Plan, report: Report) -> Split:
         for key in sorted(report.hot.keys() - plan.hot.keys()):
             home = _home(plan, key)
             size = min(float(report.hot[key]), float(busy[home]))
-            if size > mean:
+            if size > above * mean:
                 sizes[key] = size
                 busy[home] -= size
     for key in sorted(sizes):

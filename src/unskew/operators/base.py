@@ -8,9 +8,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from unskew.errors import BadParameter
-from unskew.state.runs import EXPIRES, HASH, RUN_HEAD, empty, run_schema
+from unskew.state.runs import EXPIRES, HASH, RUN_HEAD, Hashes, empty, run_schema
 
 TIME, ROWS = "unskew_time", "unskew_rows"
 """Event time of a row in microseconds; how many rows an entry stands for."""
@@ -20,6 +21,13 @@ ROW_HEAD, ENTRY_HEAD, PART_HEAD = 2, 3, 4
 
 TOUCHED, FINAL = "unskew_touched", "unskew_final"
 """Whether a batch changed a part of a key's state; whether its time is over."""
+
+
+class Pairs(NamedTuple):
+    """How many pairs of rows a call looked at, by the hash of their key; one may come again."""
+
+    hashes: Hashes
+    counts: NDArray[np.int64]
 
 
 class Changes(NamedTuple):
@@ -32,10 +40,13 @@ class Changes(NamedTuple):
         that is left of it, or, where it appends, what is new.
     output : iterable of pyarrow.RecordBatch
         Rows that come out, made when they are asked for.
+    pairs : Pairs, optional
+        What a join had to do beside taking its entries.
     """
 
     state: pa.RecordBatch
     output: Iterable[pa.RecordBatch]
+    pairs: Pairs | None = None
 
 
 class Operator(ABC):
@@ -108,6 +119,10 @@ class Operator(ABC):
     def combine(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Return entries of several calls of `fold` as one; by default one after the other."""
         return pa.concat_batches(parts) if parts else empty(self.entry_schema)
+
+    def probes(self, entries: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which entries are kept elsewhere and only look for partners: none by default."""
+        return np.zeros(entries.num_rows, dtype=np.bool_)
 
     @abstractmethod
     def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:

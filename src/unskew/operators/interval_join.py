@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from unskew.errors import BadParameter
 from unskew.kernel import kernel
-from unskew.operators.base import ENTRY_HEAD, PART_HEAD, ROW_HEAD, ROWS, TIME, Changes, Operator
+from unskew.operators.base import (
+    ENTRY_HEAD,
+    PART_HEAD,
+    ROW_HEAD,
+    ROWS,
+    TIME,
+    Changes,
+    Operator,
+    Pairs,
+)
 from unskew.operators.matching import match
 from unskew.state.runs import HASH, RUN_HEAD, empty, hashes_of
 
@@ -83,7 +92,7 @@ class IntervalJoin(Operator):
             raise BadParameter(
                 f"a join takes the values {', '.join(_VALUES)}, not {', '.join(known)}"
             )
-        bound = IntervalJoin(self.before, self.after, self.how)
+        bound = type(self)(self.before, self.after, self.how)
         bound.keys, bound.values = tuple(keys), tuple(values)
         side, _, row, left, right = (known[name] for name in _VALUES)
         bound.state = (
@@ -103,17 +112,21 @@ class IntervalJoin(Operator):
         return pa.schema([*head, *self.keys, *(known[name] for name in _VALUES), *flags])
 
     def fold(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows, of which none has a partner yet."""
-        size = rows.num_rows
-        no = pa.array(np.zeros(size, dtype=np.bool_))
-        ones = pa.array(np.ones(size, dtype=np.int64))
+        """Return the rows, of which none has a partner yet; a row counts where it is kept."""
+        no = pa.array(np.zeros(rows.num_rows, dtype=np.bool_))
+        kept = rows.column(STORED).cast(pa.int64())
         first_value = ROW_HEAD + len(self.keys)
         columns = [
-            *(*rows.columns[:ROW_HEAD], ones, *rows.columns[ROW_HEAD:first_value]),
+            *(*rows.columns[:ROW_HEAD], kept, *rows.columns[ROW_HEAD:first_value]),
             *(rows.column(name) for name in _VALUES),
             *(no, no),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
+
+    def probes(self, entries: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which entries are kept elsewhere and only look for partners."""
+        stored: NDArray[np.bool_] = entries.column(STORED).to_numpy(zero_copy_only=False)
+        return ~stored
 
     def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
         """Find the partners of new rows; keep those that are kept here."""
@@ -123,10 +136,14 @@ class IntervalJoin(Operator):
         old = rows.is_kept & ~rows.is_new
         first = self._meet(rows, left & rows.is_new, right & old)
         second = self._meet(rows, left & rows.is_kept, right & rows.is_new)
+        both = (first, second)
         found = np.zeros(rows.side.size, dtype=np.bool_)
-        for meeting in (first, second):
+        for meeting in both:
             meeting.mark(found)
-        return Changes(self._added(rows, found), self._pairs(rows, (first, second)))
+        met = [rows.hashes[meeting.left] for meeting in both]
+        counts = [meeting.last - meeting.first for meeting in both]
+        pairs = Pairs(np.concatenate(met), np.concatenate(counts))
+        return Changes(self._added(rows, found), self._pairs(rows, both), pairs)
 
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of outer streams that have found no partner."""
@@ -277,7 +294,8 @@ class _Rows:
             time=both[TIME].to_numpy(),
             side=both[SIDE].to_numpy(),
             row=both[ROW].to_numpy(),
-            is_new=np.concatenate((entries.column(ROWS).to_numpy() > 0, tail)),
+            # What was taken over is kept, and stands for no rows.
+            is_new=np.concatenate((~stored | (entries.column(ROWS).to_numpy() > 0), tail)),
             is_stored=np.concatenate((stored, ~tail)),
             is_mark=both[IS_MARK].to_numpy(zero_copy_only=False),
             matched=both[MATCHED].to_numpy(zero_copy_only=False),

@@ -140,7 +140,8 @@ class Task(ABC):
         for shard, run in self._hot.handed_over(self._own):
             self._write(shard, run)
         for shards, entries in buffer.groups():
-            self.report.count(shards, entries, self._hot.hashes)
+            probes = self.work.operator.probes(entries)
+            self.report.count(shards, entries, probes, self._hot.hashes)
             hot = shards == self.work.plan.hot_shard(self.work.instance)
             # Hot keys by themselves, as their output waits for that of other instances.
             for rows in (np.flatnonzero(~hot), np.flatnonzero(hot)):
@@ -300,6 +301,9 @@ class AppendingTask(Task):
     ) -> Iterator[pa.RecordBatch]:
         """Add to the state of some shards; what is over already is not even written."""
         changes = self.work.operator.process(self._state_of(shards, entries), entries)
+        if changes.pairs is not None:
+            where = self._shard_of(changes.pairs.hashes)
+            self.report.count_pairs(where, changes.pairs, self._hot.hashes)
         yield from changes.output
         for shard, run in self._by_shard(changes.state):
             lives = run.column(EXPIRES).to_numpy() > self.work.watermark

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unskew.operators.base import ROWS
+from unskew.operators.base import ROWS, Pairs
 from unskew.state.manifest import Run
 from unskew.state.runs import NO_WATERMARK, Hashes, hashes_of, slices
 
@@ -30,6 +30,9 @@ class TaskReport:
         The runs of each shard whose state was written.
     rows, keys : mapping of int to int
         Rows, and distinct keys, of each shard that had some.
+    probes, pairs : mapping of int to int
+        Of a join: rows of each shard that are kept elsewhere and only looked for partners, and
+        pairs that were looked at.
     late : int
         Rows that came after the watermark had passed them.
     expired_up_to : int
@@ -40,8 +43,9 @@ class TaskReport:
         Bytes of state: that were written; of the rows that were found and the runs that were read
         as a whole; and of runs that this machine had not seen before, which it compares with their
         checksums.
-    hot : list
-        (hash, rows) of the keys that are split, and of those with most rows.
+    hot, hot_pairs : list
+        (hash, rows) of the keys that are split, and of those with most rows, probes among them; and
+        (hash, pairs) of those with most pairs.
     output : list of str
         Names of the files with what came out.
     rows_out : int
@@ -63,7 +67,10 @@ class TaskReport:
     written: int = 0
     read: int = 0
     checked: int = 0
+    probes: dict[int, int] = field(default_factory=dict)
+    pairs: dict[int, int] = field(default_factory=dict)
     hot: list[tuple[int, int]] = field(default_factory=list)
+    hot_pairs: list[tuple[int, int]] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     rows_out: int = 0
     seconds: float = 0.0
@@ -80,16 +87,23 @@ class TaskReport:
         made.runs = {
             int(shard): tuple(Run(*run) for run in runs) for shard, runs in made.runs.items()
         }
-        made.rows = {int(shard): rows for shard, rows in made.rows.items()}
-        made.keys = {int(shard): keys for shard, keys in made.keys.items()}
+        for name in ("rows", "keys", "probes", "pairs"):
+            setattr(made, name, {int(shard): each for shard, each in getattr(made, name).items()})
         made.hot = [(key, rows) for key, rows in made.hot]
+        made.hot_pairs = [(key, pairs) for key, pairs in made.hot_pairs]
         return made
 
     def without_runs(self) -> dict[str, Any]:
         """Return it as JSON for a manifest, which has the runs itself."""
         return {**self.to_json(), "runs": {}}
 
-    def count(self, shards: NDArray[np.int64], entries: pa.RecordBatch, split: Hashes) -> None:
+    def count(
+        self,
+        shards: NDArray[np.int64],
+        entries: pa.RecordBatch,
+        probes: NDArray[np.bool_],
+        split: Hashes,
+    ) -> None:
         """Count rows and keys by shard, and the keys with most rows.
 
         Parameters
@@ -98,20 +112,61 @@ class TaskReport:
             Shard of each entry, in order.
         entries : pyarrow.RecordBatch
             In the order of shard and hash.
+        probes : array of bool
+            Whether each of them only looks for partners.
         split : array of uint64
             Keys that have several instances: of them every part is told, however small.
         """
         rows = entries.column(ROWS).to_numpy()
         hashes = hashes_of(entries)
+        is_first = np.diff(hashes, prepend=~hashes[:1]) != 0
         for shard, part in slices(shards):
-            self.keys[shard] = self.keys.get(shard, 0) + part.stop - part.start
-            self.rows[shard] = self.rows.get(shard, 0) + int(rows[part].sum())
-        starts = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1]) != 0)
-        totals = np.add.reduceat(rows, starts)
-        most = np.argpartition(-totals, min(HOTTEST, totals.size - 1))[:HOTTEST]
-        chosen = np.union1d(most, np.flatnonzero(np.isin(hashes[starts], split)))
-        found = zip(hashes[starts[chosen]].tolist(), totals[chosen].tolist(), strict=True)
-        ranked = sorted([*self.hot, *found], key=lambda pair: (-pair[1], pair[0]))
-        known = set(split.tolist())
-        rest = [pair for pair in ranked if pair[0] not in known]
-        self.hot = [*(pair for pair in ranked if pair[0] in known), *rest[:HOTTEST]]
+            _add(self.keys, shard, np.count_nonzero(is_first[part]))
+            _add(self.rows, shard, rows[part].sum())
+            if probes.any():
+                _add(self.probes, shard, np.count_nonzero(probes[part]))
+        starts = np.flatnonzero(is_first)
+        self.hot = _hottest(self.hot, hashes[starts], np.add.reduceat(rows + probes, starts), split)
+
+    def count_pairs(self, shards: NDArray[np.int64], pairs: Pairs, split: Hashes) -> None:
+        """Count pairs by shard, and the keys with most of them.
+
+        Parameters
+        ----------
+        shards : array of int64
+            Shard of each hash.
+        pairs : Pairs
+            That were looked at.
+        split : array of uint64
+            As of `count`.
+        """
+        known, places = np.unique(shards, return_inverse=True)
+        for shard, total in zip(known.tolist(), _sums(places, pairs.counts), strict=True):
+            _add(self.pairs, shard, total)
+        hashes, places = np.unique(pairs.hashes, return_inverse=True)
+        if hashes.size:
+            totals = _sums(places, pairs.counts)
+            self.hot_pairs = _hottest(self.hot_pairs, hashes, totals, split)
+
+
+def _sums(places: NDArray[np.intp], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of the counts of each place."""
+    sums: NDArray[np.int64] = np.bincount(places, counts).astype(np.int64)
+    return sums
+
+
+def _add(counts: dict[int, int], shard: int, more: np.integer[Any] | int) -> None:
+    counts[shard] = counts.get(shard, 0) + int(more)
+
+
+def _hottest(
+    known: list[tuple[int, int]], hashes: Hashes, totals: NDArray[np.int64], split: Hashes
+) -> list[tuple[int, int]]:
+    """Return all keys that are split, and the others with most, of those known and some more."""
+    most = np.argpartition(-totals, min(HOTTEST, totals.size - 1))[:HOTTEST]
+    chosen = np.union1d(most, np.flatnonzero(np.isin(hashes, split)))
+    found = zip(hashes[chosen].tolist(), totals[chosen].tolist(), strict=True)
+    ranked = sorted([*known, *found], key=lambda pair: (-pair[1], pair[0]))
+    is_split = set(split.tolist())
+    rest = [pair for pair in ranked if pair[0] not in is_split]
+    return [*(pair for pair in ranked if pair[0] in is_split), *rest[:HOTTEST]]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from unskew.balance import NodeLoads, Report
 from unskew.operators.task_report import TaskReport
@@ -93,25 +94,29 @@ def tasks_of(manifest: Manifest, number: int) -> list[TaskReport]:
 
 
 def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
-    """Return the report of one stage: a task's time is that of its shards by their rows."""
+    """Return the report of one stage: a task's time is that of its shards by their work."""
     tasks = tasks_of(manifest, number)
-    rows, keys = np.zeros((2, stage.shards), dtype=np.int64)
-    busy, state_bytes = np.zeros((2, stage.shards))
+    rows, keys, stored = np.zeros((3, stage.shards), dtype=np.int64)
+    busy, work, state_bytes = np.zeros((3, stage.shards))
     hot: dict[int, float] = {}
     seconds = max(float(manifest.facts["seconds"]), 1e-9)
+    cost = _Cost.of(tasks)
     for task in tasks:
+        asked = {shard: cost.of_shard(task, shard) for shard in task.rows}
         # A shard may have had nothing but states that it took over.
-        per_row = task.busy / max(1, sum(task.rows.values()))
-        for shard, size in task.rows.items():
+        pace = task.busy / max(sum(asked.values()), 1e-12)
+        for shard, size in asked.items():
             if shard < stage.shards:
-                rows[shard] += size
+                rows[shard] += task.rows[shard]
                 keys[shard] += task.keys[shard]
-                busy[shard] += per_row * size
-        for key, size in task.hot:
-            hot[key] = hot.get(key, 0.0) + per_row * size
+                work[shard] += size
+                busy[shard] += pace * size
+        for key, size in cost.of_keys(task).items():
+            hot[key] = hot.get(key, 0.0) + size
     for shard, size in manifest.state_bytes(number).items():
         if shard < stage.shards:
             state_bytes[shard] = size
+            stored[shard] = sum(run.rows for run in manifest.stages[number][shard])
     return Report(
         seconds=seconds,
         rows=rows,
@@ -123,7 +128,40 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
         hot=hot,
         can_split=stage.operator.can_split,
         nodes=_node_loads(tasks),
+        work=work,
+        stored=stored if stage.operator.appends else None,
     )
+
+
+class _Cost(NamedTuple):
+    """Seconds that a row takes, and that a pair does, at the mean speed of the tasks."""
+
+    row: float
+    pair: float
+
+    @classmethod
+    def of(cls, tasks: Sequence[TaskReport]) -> _Cost:
+        """Return what explains best how long the tasks were busy."""
+        rows = np.array([sum(task.rows.values()) + sum(task.probes.values()) for task in tasks])
+        pairs = np.array([sum(task.pairs.values()) for task in tasks])
+        busy = np.array([task.busy for task in tasks])
+        if not pairs.any():
+            return cls(float(busy.sum()) / max(1, int(rows.sum())), 0.0)
+        costs, _ = nnls(np.stack((rows, pairs), axis=1).astype(np.float64), busy)
+        return cls(*costs.tolist())
+
+    def of_shard(self, task: TaskReport, shard: int) -> float:
+        """Return the seconds of one shard."""
+        came = task.rows[shard] + task.probes.get(shard, 0)
+        return self.row * came + self.pair * task.pairs.get(shard, 0)
+
+    def of_keys(self, task: TaskReport) -> dict[int, float]:
+        """Return the seconds of the keys that a task tells of."""
+        found: dict[int, float] = {}
+        for cost, told in ((self.row, task.hot), (self.pair, task.hot_pairs)):
+            for key, size in told:
+                found[key] = found.get(key, 0.0) + cost * size
+        return found
 
 
 def _node_loads(tasks: Sequence[TaskReport]) -> NodeLoads:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from unskew.balance import Balancer, Plan
+from unskew.balance.resizing import resized
 from unskew.errors import CheckpointTaken, WrongCheckpoint
 from unskew.operators.task_report import TaskReport
 from unskew.spark.batch_report import BatchReport, batch_report, report_of
@@ -183,7 +184,7 @@ class Cycle:
                 _restore(stage.balancer, known["knows"])
             report = report_of(manifest, number, stage)
             following = stage.balancer.next_plan(decision.plans[number], report)
-            plans.append(_for_instances(following, stage.instances))
+            plans.append(resized(following, _allowed(stage, following.instances)))
         self._next = (manifest.version, plans)
         return plans
 
@@ -368,12 +369,12 @@ def _function(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return run
 
 
-def _for_instances(plan: Plan, instances: int) -> Plan:
-    """Return a plan for another number of instances, if that was changed: all keys whole in it."""
-    if plan.instances == instances:
-        return plan
-    table = plan.assignment % instances
-    return Plan(table, instances, plan.epoch + 1)
+def _allowed(stage: Stage, asked: int) -> int:
+    """Return the number of instances: what a balancer asks for, where it may."""
+    if stage.balancer.bounds is None:
+        return stage.instances
+    least, most = stage.balancer.bounds
+    return min(most, max(least, asked))
 
 
 def _snapshot(balancer: Balancer) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
 
@@ -33,7 +34,18 @@ from unskew.state.runs import HASH
 Length = str | timedelta | float
 """A length of time: "10 minutes" as Spark writes it, a timedelta, or seconds."""
 
-SHARDS_PER_INSTANCE = 50
+GROUPINGS = ("key", "contrand")
+
+MEMBERS = 2
+"""Instances of a subgroup of `contrand`."""
+
+_MEMBER = "unskew_member"
+
+
+class JoinPipeline(Pipeline):
+    """A pipeline that begins with a join, whose shards are as small as LS-Stream's partitions."""
+
+    shards_per_instance: ClassVar[int] = 50
 
 
 def join(
@@ -41,13 +53,15 @@ def join(
     right: DataFrame,
     on: str | Sequence[str],
     *,
-    within: Length | tuple[Length, Length],
+    within: Length | tuple[Length, Length] | None = None,
+    window: Length | None = None,
     how: str = "inner",
     time: tuple[str, str] | None = None,
     suffix: str = "_right",
     instances: int | None = None,
     shards: int | None = None,
-    balancer: str | Balancer = "greedy",
+    balancer: str | Balancer = "ls-stream",
+    grouping: str = "key",
 ) -> Pipeline:
     """Return a pipeline that joins two streams on keys, where their times are close.
 
@@ -63,6 +77,9 @@ def join(
     within : length, or two of them
         How far the times of two partners may be apart; of two, how much earlier and how much later
         the right one may be: ``("5 minutes", "1 hour")``.
+    window : length, optional
+        In place of `within`: partners are in the same one of windows of this length, one after the
+        other, as of Spark's ``window``.
     how : {"inner", "left", "right", "full"}, default "inner"
         Of which streams rows without a partner come out, when they can have none any more.
     time : tuple of str, optional
@@ -71,8 +88,11 @@ def join(
         Added to the names of the right stream's columns that the left one has too.
     instances, shards : int, optional
         As of `Pipeline`; 50 shards an instance by default.
-    balancer : str or Balancer, default "greedy"
+    balancer : str or Balancer, default "ls-stream"
         Decides, after each batch, which instance each shard is on.
+    grouping : {"key", "contrand"}, default "key"
+        Where the rows of a key are: on the instance of their shard; or, for comparison, on any of
+        the two of a subgroup, where all rows look for partners at both (inner joins only).
 
     Examples
     --------
@@ -93,23 +113,57 @@ def join(
             )
     _check_keys(left, right, keys)
     spark = left.sparkSession
+    if (within is None) == (window is None):
+        raise BadParameter('a join needs within= or window=, one of the two, such as "10 minutes"')
     before, after = within if isinstance(within, tuple) else (within, within)
-    operator = IntervalJoin(_micros(spark, before), _micros(spark, after), how)
-    sides = (_Side(left, LEFT, keys, time), _Side(right, RIGHT, keys, time))
+    bounds = (0, 0) if window is not None else (_micros(spark, before), _micros(spark, after))
+    operator = IntervalJoin(*bounds, how)
+    length = None if window is None else _micros(spark, window)
+    sides = (_Side(left, LEFT, keys, time, length), _Side(right, RIGHT, keys, time, length))
     both = sides[0].rows(sides[1]).unionAll(sides[1].rows(sides[0]))
-    if instances is None:
-        instances = spark.sparkContext.defaultParallelism
-    if shards is None:
-        shards = SHARDS_PER_INSTANCE * instances
-    pipeline = Pipeline(both, instances=instances, shards=shards, balancer=balancer)
-    return pipeline.with_stage(_bound(operator, both, keys, sides, suffix), "join")
+    if grouping == "contrand":
+        both = both.withColumn(_MEMBER, F.explode(F.array(*map(F.lit, range(MEMBERS)))))
+    pipeline = JoinPipeline(both, instances=instances, shards=shards, balancer=balancer)
+    places = _places(grouping, how, keys, pipeline)
+    return pipeline.with_stage(_bound(operator, both, keys, sides, suffix, places), "join")
+
+
+class _Places(NamedTuple):
+    """The hash by which rows find their shard, and whether each is kept there."""
+
+    hashed: Column
+    stored: Column
+
+
+def _places(grouping: str, how: str, keys: list[str], pipeline: Pipeline) -> _Places:
+    hashed = F.xxhash64(*(F.col(quoted(key)) for key in keys))
+    if grouping == "key":
+        return _Places(hashed, F.lit(True))
+    if grouping not in GROUPINGS:
+        raise BadParameter(f"grouping must be one of {', '.join(GROUPINGS)}, not {grouping!r}")
+    if how != "inner":
+        raise BadParameter(f'grouping="contrand" is for inner joins, not for how={how!r}')
+    # The hash of a member: that of the key, but for a remainder that leads to its shard. A bit less
+    # leaves room for that.
+    instances, shards = pipeline.instances, pipeline.shards
+    half = F.shiftright(hashed, 1)
+    group = F.pmod(hashed, F.lit(-(-instances // MEMBERS)))
+    member = F.pmod(group * MEMBERS + F.col(_MEMBER), F.lit(instances))
+    layer = F.pmod(F.xxhash64(hashed), F.lit(shards // instances))
+    own = half - F.pmod(half, F.lit(shards)) + layer * instances + member
+    return _Places(own, F.pmod(F.col(ROW), F.lit(MEMBERS)) == F.col(_MEMBER))
 
 
 class _Side:
     """One of the streams."""
 
     def __init__(
-        self, df: DataFrame, side: int, keys: list[str], time: tuple[str, str] | None
+        self,
+        df: DataFrame,
+        side: int,
+        keys: list[str],
+        time: tuple[str, str] | None,
+        window: int | None,
     ) -> None:
         self.df = df
         self.side = side
@@ -121,7 +175,9 @@ class _Side:
                 f"{', '.join(marked) or 'a column that it does not have any more'}; name the times "
                 f"of both with time="
             )
-        self.time = time_column(df, time[side] if time else marked[0])
+        own = micros(time_column(df, time[side] if time else marked[0]))
+        # Partners of a window have its end in common, and it is what they expire by.
+        self.time = own if window is None else own - F.pmod(own, F.lit(window)) + window
         self.others = [each for each in df.schema if each.name not in keys]
 
     @property
@@ -136,7 +192,7 @@ class _Side:
         left, right = (own, none) if self.side == LEFT else (none, own)
         return self.df.select(
             *(F.col(quoted(key)) for key in self.keys),
-            micros(self.time).alias(TIME),
+            self.time.alias(TIME),
             F.lit(self.side).cast("byte").alias(SIDE),
             F.xxhash64(row_hash(self.df), F.lit(self.side)).alias(ROW),
             left.alias(LEFT_ROW),
@@ -150,6 +206,7 @@ def _bound(
     keys: list[str],
     sides: tuple[_Side, _Side],
     suffix: str,
+    places: _Places,
 ) -> Bound:
     """Return the operator, what it takes of its input, and its output."""
     types = {each.name: each.dataType for each in both.schema}
@@ -177,11 +234,11 @@ def _bound(
         pa.field(RIGHT_ROW, arrow_type(renamed)),
     ]
     columns = [
-        F.xxhash64(*(F.col(quoted(key)) for key in keys)).alias(HASH),
+        places.hashed.alias(HASH),
         F.col(TIME),
         *(F.col(quoted(key)) for key in keys),
         F.col(SIDE),
-        F.lit(True).alias(STORED),
+        places.stored.alias(STORED),
         F.col(ROW),
         F.col(LEFT_ROW),
         F.col(RIGHT_ROW).cast(renamed).alias(RIGHT_ROW),
@@ -202,18 +259,16 @@ def _check_keys(left: DataFrame, right: DataFrame, keys: list[str]) -> None:
             )
 
 
-def _micros(spark: SparkSession, length: Length) -> int:
+def _micros(spark: SparkSession, length: Length | None) -> int:
     """Return a length of time in microseconds."""
     if isinstance(length, timedelta):
         return round(length / timedelta(microseconds=1))
-    if isinstance(length, int | float):
+    if isinstance(length, int | float) and not isinstance(length, bool):
         return round(length * 1e6)
     try:
-        found = spark.sql("select interval '{}'".format(length.replace("'", "''")))
-    except (ParseException, AttributeError) as error:
-        raise BadParameter(
-            f'within= is a length of time, such as "10 minutes", not {length!r}'
-        ) from error
+        found = spark.sql("select interval '{}'".format(str(length).replace("'", "''")))
+    except ParseException as error:
+        raise BadParameter(f'a length of time is such as "10 minutes", not {length!r}') from error
     if not isinstance(found.schema[0].dataType, DayTimeIntervalType):
-        raise BadParameter(f"within={length!r} has months, which are not all of one length")
+        raise BadParameter(f"{length!r} has months, which are not all of one length")
     return _micros(spark, found.collect()[0][0])

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -35,8 +35,6 @@ from unskew.spark.stages import Bound, Keys, Stage
 from unskew.spark.versions import check_session
 from unskew.state import Checkpoint
 from unskew.state.files import local_folder
-
-SHARDS_PER_INSTANCE = 16
 
 
 class Pipeline:
@@ -72,6 +70,8 @@ class Pipeline:
     ... )                                                             # doctest: +SKIP
     """
 
+    shards_per_instance: ClassVar[int] = 16
+
     def __init__(
         self,
         df: DataFrame,
@@ -93,7 +93,7 @@ class Pipeline:
         self.instances = whole_number("instances", instances, least=1, most=2**16)
         self._is_given = shards is not None
         if shards is None:
-            shards = SHARDS_PER_INSTANCE * self.instances
+            shards = self.shards_per_instance * self.instances
         self.shards = whole_number("shards", shards, least=1, most=2**20)
         if self.shards < self.instances:
             raise BadParameter(
@@ -306,7 +306,7 @@ class Pipeline:
             # Balancers remember, so that each stage needs its own.
             balancer=deepcopy(make_balancer(self.balancer)),
         )
-        added = Pipeline(
+        added = type(self)(
             self.df, instances=self.instances, shards=self.shards, balancer=self.balancer
         )
         added._is_given = self._is_given

@@ -1,0 +1,213 @@
+"""Stream joins beside Spark's own, and under each balancer, ratios within one run.
+
+Throughput: the same files joined by Spark's stream-stream join, with each of its state stores, and
+by `unskew.spark.join`; both write Parquet. Skew: every pair that is looked at waits ("delay-bound",
+so that two cores can run 20 instances) under each balancer. Moving: the hot keys are others from
+one batch on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from bench_pipeline import ROCKS, durations, ours, setting, stream, warm, write_files
+from bench_repartition import session
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from unskew.metrics import load_imbalance
+from unskew.operators.base import Changes
+from unskew.operators.interval_join import IntervalJoin
+from unskew.spark import join, joining
+
+KEYS = 10_000
+INSTANCES = 20
+PAIR = 100e-6
+"""Seconds that a pair waits where joins are delay-bound."""
+
+BATCH_SECONDS = 60
+"""Event time of a batch, and how far partners may be apart."""
+
+
+def keys_of(exponent: float, rows: int, seed: int) -> Any:
+    """Return keys that are drawn from a Zipf distribution, the same ones hot for every seed."""
+    if exponent == 0:
+        return np.random.default_rng(seed).integers(0, KEYS, rows)
+    ranks = np.arange(1.0, KEYS + 1.0) ** -exponent
+    return np.random.default_rng(seed).choice(KEYS, rows, p=ranks / ranks.sum())
+
+
+def streams(
+    spark: SparkSession, folder: Path, batches: int, draw: Callable[[int, int], Any]
+) -> tuple[DataFrame, DataFrame]:
+    """Return two streams of files, one of each in a batch."""
+    made = []
+    for side, name in enumerate(("left", "right")):
+
+        def make(number: int, side: int = side, name: str = name) -> dict[str, Any]:
+            keys = draw(2 * number + side, number)
+            seconds = np.random.default_rng(number).uniform(0, BATCH_SECONDS, keys.size)
+            at = (1e6 * (1e9 + BATCH_SECONDS * number + np.sort(seconds))).astype(np.int64)
+            times = pa.array(at, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+            return {"key": keys, "time": times, f"{name}_id": np.arange(keys.size)}
+
+        write_files(folder / name, batches, make)
+        made.append(stream(spark, folder / name).withWatermark("time", "10 seconds"))
+    return made[0], made[1]
+
+
+def native(left: DataFrame, right: DataFrame, scratch: str, name: str) -> list[float]:
+    """Return the batch times of Spark's own join."""
+    near = F.expr(
+        f"l.key = r.key and r.time >= l.time - interval {BATCH_SECONDS // 2} seconds "
+        f"and r.time <= l.time + interval {BATCH_SECONDS // 2} seconds"
+    )
+    joined = (
+        left.alias("l")
+        .join(right.alias("r"), near)
+        .selectExpr("l.key", "l.time", "left_id", "r.time as time_right", "right_id")
+    )
+    writer = joined.writeStream.option("checkpointLocation", f"{scratch}/{name}")
+    running = writer.trigger(availableNow=True).start(f"{scratch}/{name}-out")
+    running.awaitTermination()
+    return durations(running.recentProgress)
+
+
+def throughput(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
+    """Print how long joins take, of skewed keys and of uniform ones."""
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    print(
+        "\n| keys | rows a batch | way | seconds of each batch | median | times ours | rows out |"
+    )
+    print("| --- | ---: | --- | --- | ---: | ---: | ---: |")
+    for label, exponent, size in (("Zipf 0.8", 0.8, rows), ("uniform", 0.0, 10 * rows)):
+        folder = Path(scratch) / f"keys-{exponent}"
+        left, right = streams(
+            *(spark, folder, batches), lambda seed, _, e=exponent, n=size: keys_of(e, n // 2, seed)
+        )
+        times = {}
+        pipeline = join(left, right, "key", within=BATCH_SECONDS / 2, instances=4)
+        times["unskew"], _ = ours(pipeline, scratch, f"ours-{exponent}")
+        times["Spark, in memory"] = native(left, right, scratch, f"memory-{exponent}")
+        with setting(spark, "spark.sql.streaming.stateStore.providerClass", ROCKS):
+            times["Spark, RocksDB"] = native(left, right, scratch, f"rocks-{exponent}")
+        own = median(times["unskew"][1:])
+        for name, each in times.items():
+            kind = {"unskew": "ours", "Spark, in memory": "memory", "Spark, RocksDB": "rocks"}[name]
+            out = spark.read.parquet(f"{scratch}/{kind}-{exponent}-out").count()
+            told = ", ".join(f"{one:.1f}" for one in each)
+            later = median(each[1:])
+            print(
+                f"| {label} | {size:,} | {name} | {told} | {later:.2f} | {later / own:.1f} "
+                f"| {out:,} |",
+                flush=True,
+            )
+
+
+class WaitingJoin(IntervalJoin):
+    """A join that waits for each pair that it looks at."""
+
+    def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
+        """Wait, then join."""
+        changes = super().process(state, entries)
+        assert changes.pairs is not None
+        time.sleep(float(changes.pairs.counts.sum()) * PAIR)
+        return changes
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "hash": {"balancer": "static"},
+    "contrand": {"balancer": "static", "grouping": "contrand"},
+    "fastjoin": {"balancer": "fastjoin"},
+    "greedy": {"balancer": "greedy"},
+    "ls-stream": {"balancer": "ls-stream"},
+}
+
+
+def skew(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
+    """Print how long a delay-bound join takes under each balancer."""
+    left, right = streams(
+        *(spark, Path(scratch) / "skewed", batches), lambda seed, _: keys_of(1.0, rows // 2, seed)
+    )
+    joining.IntervalJoin = WaitingJoin  # type: ignore[misc]
+    print(f"\nDelay-bound join, {1e6 * PAIR:.0f} us a pair, {rows:,} rows a batch of Zipf 1.0,")
+    print(f"{INSTANCES} instances; even is all pairs of a batch over the instances\n")
+    print("| way | seconds of each batch | even | last three over even | imbalances of pairs |")
+    print("| --- | --- | ---: | ---: | --- |")
+    warm(spark)
+    for name, options in WAYS.items():
+        pipeline = join(
+            left, right, "key", within=BATCH_SECONDS / 2, instances=INSTANCES, **options
+        )
+        times, reports = ours(pipeline, scratch, f"skew-{name}")
+        pairs = [
+            [sum(task["pairs"].values()) for task in report.facts["tasks"]]
+            for report in reports[: len(times)]
+        ]
+        even = [PAIR * sum(each) / INSTANCES for each in pairs]
+        ratio = median([took / least for took, least in list(zip(times, even, strict=True))[-3:]])
+        print(
+            f"| {name} | {', '.join(f'{one:.1f}' for one in times)} | {median(even):.2f} "
+            f"| {ratio:.2f} | {', '.join(f'{load_imbalance(each):.2f}' for each in pairs)} |",
+            flush=True,
+        )
+
+
+def moving(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
+    """Print the imbalance of each batch where the hot keys change on the way."""
+    change = batches // 2
+
+    def draw(seed: int, number: int) -> Any:
+        keys = keys_of(0.8, rows // 2, seed)
+        return keys if number < change else (keys * 7919 + 13) % KEYS
+
+    left, right = streams(spark, Path(scratch) / "moving", batches, draw)
+    joining.IntervalJoin = WaitingJoin  # type: ignore[misc]
+    warm(spark)
+    pipeline = join(left, right, "key", within=BATCH_SECONDS / 2, instances=INSTANCES)
+    times, reports = ours(pipeline, scratch, "moving")
+    print(f"\nThe hot keys are others from batch {change} on; ls-stream, threshold 0.2\n")
+    print("| batch | seconds | imbalance of busy times | shards moved | MB new to a machine |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    for took, report in zip(times, reports, strict=False):
+        busy = [task["busy"] for task in report.facts["tasks"]]
+        print(
+            f"| {report.batch} | {took:.2f} | {load_imbalance(busy):.2f} | {sum(report.moves)} "
+            f"| {report.bytes_checked / 1e6:.1f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=list(PARTS))
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the rows to use")
+    parser.add_argument("--batches", type=int, help="how many  [default: what each part needs]")
+    given = parser.parse_args()
+    with TemporaryDirectory() as scratch:
+        for name, (part, cores, size, batches) in PARTS.items():
+            if given.only in (None, name):
+                spark = session(cores, scratch, adaptive=True)
+                part(spark, scratch, int(size * given.scale), given.batches or batches)
+                spark.stop()
+
+
+PARTS: dict[str, tuple[Callable[[SparkSession, str, int, int], None], int, int, int]] = {
+    "throughput": (throughput, 2, 40_000, 5),
+    "skew": (skew, INSTANCES, 10_000, 8),
+    "moving": (moving, INSTANCES, 20_000, 14),
+}
+"""Each with its cores, the rows of a batch, and its batches."""
+
+
+if __name__ == "__main__":
+    main()
