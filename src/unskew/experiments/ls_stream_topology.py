@@ -51,10 +51,10 @@ BALANCERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 KEYS = 250
 """Of a Zipf stream."""
 
-KEEP, LOOK, PAIR = 3.1e-4, 1.1e-4, 2.5e-8
+KEEP, LOOK, PAIR = 3.87e-4, 6.5e-5, 2.5e-8
 """Seconds to keep a tuple, to look for partners with each copy, and to make a pair."""
 
-RIDE = 1.5
+RIDE = 1.54
 """Work of a tuple of rides, in those of a Zipf stream."""
 
 WINDOW = 1.0
@@ -79,7 +79,7 @@ BUSY, IDLE = 0.4, 0.183
 NODES = 18
 """Of the paper's cluster; 20 instances are alone or by twos there, so none waits for a core."""
 
-BURST = 0.07
+BURST = 0.115
 """Seconds from one burst to the next, in which tuples come for latency."""
 
 PRECISION = 0.02
