@@ -261,10 +261,11 @@ class Measure(Task):
         times = [time for time, _ in found[0].over_time]
         latencies = np.mean([[y for _, y in each.over_time] for each in found], axis=0).tolist()
         return Measured(
-            *(
-                fmean(getattr(each, name) for each in found)
-                for name in ("latency", "imbalance", "work_imbalance", "moves", "moved")
-            ),
+            latency=fmean(each.latency for each in found),
+            imbalance=fmean(each.imbalance for each in found),
+            work_imbalance=fmean(each.work_imbalance for each in found),
+            moves=fmean(each.moves for each in found),
+            moved=fmean(each.moved for each in found),
             over_time=tuple(zip(times, latencies, strict=True)),
         )
 

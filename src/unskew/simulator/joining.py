@@ -272,7 +272,7 @@ class RunningJoin:
                 seconds=seconds,
                 rows=self._meter.rows,
                 busy=self._meter.busy,
-                state_bytes=stored * self.join.row_bytes,
+                state_bytes=stored.astype(np.float64) * self.join.row_bytes,
                 utilisation=utilisation,
                 queues=queues,
                 hot=self._meter.hottest(HOTTEST * self.join.instances, also=self.plan.hot),
