@@ -8,18 +8,25 @@ one batch on.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from bench_pipeline import ROCKS, durations, ours, setting, stream, warm, write_files
-from bench_repartition import session
+from bench_pipeline import (
+    ROCKS,
+    Parts,
+    durations,
+    ours,
+    print_tables,
+    setting,
+    stream,
+    warm,
+    write_files,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -29,6 +36,9 @@ from unskew.operators.interval_join import IntervalJoin
 from unskew.spark import join, joining
 
 KEYS = 10_000
+UNIFORM = 100_000
+"""Keys, skewed and uniform."""
+
 INSTANCES = 20
 PAIR = 100e-6
 """Seconds that a pair waits where joins are delay-bound."""
@@ -40,7 +50,7 @@ BATCH_SECONDS = 60
 def keys_of(exponent: float, rows: int, seed: int) -> Any:
     """Return keys that are drawn from a Zipf distribution, the same ones hot for every seed."""
     if exponent == 0:
-        return np.random.default_rng(seed).integers(0, KEYS, rows)
+        return np.random.default_rng(seed).integers(0, UNIFORM, rows)
     ranks = np.arange(1.0, KEYS + 1.0) ** -exponent
     return np.random.default_rng(seed).choice(KEYS, rows, p=ranks / ranks.sum())
 
@@ -186,28 +196,11 @@ def moving(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
         )
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=list(PARTS))
-    parser.add_argument("--scale", type=float, default=1.0, help="part of the rows to use")
-    parser.add_argument("--batches", type=int, help="how many  [default: what each part needs]")
-    given = parser.parse_args()
-    with TemporaryDirectory() as scratch:
-        for name, (part, cores, size, batches) in PARTS.items():
-            if given.only in (None, name):
-                spark = session(cores, scratch, adaptive=True)
-                part(spark, scratch, int(size * given.scale), given.batches or batches)
-                spark.stop()
-
-
-PARTS: dict[str, tuple[Callable[[SparkSession, str, int, int], None], int, int, int]] = {
+PARTS: Parts = {
     "throughput": (throughput, 2, 40_000, 5),
     "skew": (skew, INSTANCES, 10_000, 8),
     "moving": (moving, INSTANCES, 20_000, 14),
 }
-"""Each with its cores, the rows of a batch, and its batches."""
-
 
 if __name__ == "__main__":
-    main()
+    print_tables(PARTS, __doc__)

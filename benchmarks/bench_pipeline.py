@@ -12,7 +12,7 @@ import argparse
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -243,30 +243,32 @@ def distinct(spark: SparkSession, scratch: str, keys: int, batches: int) -> None
     running.awaitTermination()
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=list(PARTS))
+Parts = Mapping[str, tuple[Callable[[SparkSession, str, int, int], None], int, int, int]]
+"""Each with its cores, the size it is asked for, and its batches."""
+
+
+def print_tables(parts: Parts, about: str | None) -> None:
+    """Print the tables that the command line asks for."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--only", choices=list(parts))
     parser.add_argument("--scale", type=float, default=1.0, help="part of the rows to use")
     parser.add_argument("--batches", type=int, help="how many  [default: what each part needs]")
     given = parser.parse_args()
     with TemporaryDirectory() as scratch:
-        for name, (part, cores, size, batches) in PARTS.items():
+        for name, (part, cores, size, batches) in parts.items():
             if given.only in (None, name):
                 spark = session(cores, scratch, adaptive=True)
                 part(spark, scratch, int(size * given.scale), given.batches or batches)
                 spark.stop()
 
 
-PARTS: dict[str, tuple[Callable[[SparkSession, str, int, int], None], int, int, int]] = {
+PARTS: Parts = {
     "throughput": (throughput, 2, 2_000_000, 6),
     "growth": (growth, 2, 5_000_000, 8),
     "moving": (moving, 2, 2_000_000, 8),
     "distinct": (distinct, 2, 10_000_000, 10),
     "skew": (skew, INSTANCES, 2_000_000, 6),
 }
-"""Each with its cores, the size it is asked for, and its batches."""
-
 
 if __name__ == "__main__":
-    main()
+    print_tables(PARTS, __doc__)

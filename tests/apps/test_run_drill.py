@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,6 +20,23 @@ ROWS = 20_000
 
 def command(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("unskew")), "run", "--rows", str(ROWS), *arguments]
+
+
+class Place(NamedTuple):
+    """Where an app leaves what comes out of a batch, and Spark that it is committed."""
+
+    results: str
+    per_batch: int
+    commits: str
+
+    def of(self, batch: int) -> str:
+        return self.results.format(self.per_batch * batch)
+
+
+PLACES = {
+    "trending": Place("trends/batch={}", 1, "checkpoint/commits"),
+    "rides": Place("pairs/version={}", 4, "checkpoint/spark/commits"),
+}
 
 
 def environment(scratch: Path) -> dict[str, str]:
@@ -40,10 +57,10 @@ def result(scratch: Path, *arguments: str) -> dict[str, Any]:
     return summary
 
 
-def kill_after(batches: int, out: Path, scratch: Path) -> int:
+def kill_after(app: str, batches: int, out: Path, scratch: Path) -> int:
     """Start a run, kill all its processes once so many batches are there; return the commits."""
     process = subprocess.Popen(
-        command("--batches", "1000", "--out", str(out)),
+        command(app, "--batches", "1000", "--out", str(out)),
         env=environment(scratch),
         stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -51,29 +68,30 @@ def kill_after(batches: int, out: Path, scratch: Path) -> int:
     try:
         deadline = time.monotonic() + 300
         # The output of the next batch is being written when we kill.
-        while not (out / "trends" / f"batch={batches}").exists():
+        while not (out / PLACES[app].of(batches)).exists():
             assert process.poll() is None, "the run ended by itself"
             assert time.monotonic() < deadline, "the run does not get on"
             time.sleep(0.01)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return len(list((out / "checkpoint" / "commits").glob("[0-9]*")))
+    return max(int(path.name) for path in (out / PLACES[app].commits).glob("[0-9]*")) + 1
 
 
-def test_a_run_that_was_killed_twice_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("app", PLACES)
+def test_a_run_that_was_killed_twice_loses_nothing(app: str, tmp_path: Path) -> None:
     out, scratch = tmp_path / "out", tmp_path / "scratch"
     scratch.mkdir()
-    first = kill_after(2, out, scratch)
-    second = kill_after(first + 2, out, scratch)
+    first = kill_after(app, 2, out, scratch)
+    second = kill_after(app, first + 2, out, scratch)
     assert second > first >= 2
 
-    summary = result(scratch, "--batches", "2", "--out", str(out))
+    summary = result(scratch, app, "--batches", "2", "--out", str(out))
 
-    # Every window of all three runs was compared with plain Spark's.
+    # Every window, or pair, of all three runs was compared with plain Spark's.
     assert summary["verified"] is True
     assert summary["rows_in"] == 2 * ROWS
-    assert len(list((out / "trends").glob("batch=*"))) == second + 2
+    assert len(list(out.glob(PLACES[app].results.format("*")))) == second + 2
 
 
 def test_a_run_on_three_executors_is_balanced_and_right(tmp_path: Path) -> None:

@@ -3,41 +3,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from apps.running import FIGURES, options
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from unskew.apps import Batch, Options, app, trending
+from unskew.apps import Batch, app, trending
 from unskew.cli import main
 from unskew.errors import BadParameter, MissingInput, NotVerified, UnknownColumn
-
-FIGURES = {
-    *("app", "strategy", "rows_in", "rows_out", "batches", "seconds", "rows_per_second"),
-    *("imbalance", "hash_imbalance", "replication_factor", "verified"),
-}
-
-
-def options(out: Path, **other: object) -> Options:
-    given = {
-        "source": "rate",
-        "key": None,
-        "time": None,
-        "value": None,
-        "grouping": "frugal",
-        "instances": 4,
-        "batches": 2,
-        "rows": 4000,
-        "out": out,
-        "seed": 0,
-        "verify": True,
-    }
-    return Options(**{**given, **other})  # type: ignore[arg-type]
 
 
 def test_a_run_is_balanced_verified_and_goes_on_where_it_stopped(
@@ -158,17 +135,6 @@ def test_a_wrong_result_is_not_verified(
         app("trending").run(spark, options(tmp_path, batches=1, rows=500), lambda batch: None)
 
 
-@pytest.fixture
-def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the command use the session of the tests."""
-
-    @contextmanager
-    def session(master: str, scratch: Path) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr("unskew.apps.session.spark_session", session)
-
-
 @pytest.mark.usefixtures("shared")
 def test_the_command_writes_json_and_a_report(tmp_path: Path) -> None:
     arguments = ["--rows", "2000", "--batches", "1", "--instances", "3", "--grouping", "pd-stream"]
@@ -201,6 +167,7 @@ def test_apps_and_groupings_that_are_not_there_are_refused_before_spark_starts()
     for arguments, message in (
         (["run", "nonsense"], "there is no app 'nonsense'; choose one of trending"),
         (["run", "--grouping", "nonsense"], "nonsense"),
+        (["run", "--balancer", "static"], "trending takes no --balancer, and was given 'static'"),
     ):
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,41 @@ def test_greedy_splits_a_key_that_takes_too_long(
     plans = [checkpoint.decided(version_of(number)).plans[0] for number in range(FILES)]
     assert [len(plan.hot) for plan in plans] == [0, 1, 1, 1]
     assert latest(sink.rows(), "user")["hot",]["n"] == FILES * ROWS // 2
+
+
+def test_reports_tell_what_moved(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    reports: list[BatchReport] = []
+    pipeline = Pipeline(stream(spark, folder), instances=3, shards=9, balancer=Restless())
+    finish(pipeline.count("user"), MemorySink(), tmp_path, watch=reports.append)
+
+    assert [each.moves for each in reports] == [[0], [9], [9], [9]]
+    # Three keys are split and whole in turn; the first batch has no plan before it.
+    assert [each.hot_moves for each in reports] == [[0], [3], [3], [3]]
+    assert reports[0].bytes_moved == 0
+    for earlier, later in pairwise(reports):
+        assert later.bytes_moved >= earlier.reports[0].state_bytes.sum() > 0
+    # What others kept of the three keys comes back to their homes.
+    assert reports[2].bytes_moved > reports[1].reports[0].state_bytes.sum()
+
+
+def test_a_query_stops_before_a_batch_that_is_refused_and_goes_on_with_it(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    def before(number: int) -> None:
+        if number == 2:
+            raise RuntimeError("enough for today")
+
+    sink = MemorySink()
+    pipeline = Pipeline(stream(spark, folder), instances=2).count("user")
+    query = pipeline.start(sink, tmp_path, before=before, availableNow=True)
+    with pytest.raises(StreamingQueryException, match="enough for today"):
+        query.awaitTermination()
+    assert sorted(sink.versions) == [version_of(0), version_of(1)]
+    assert Checkpoint(tmp_path / "unskew").decision(version_of(2)) is None
+
+    finish(pipeline, sink, tmp_path)
+    assert sorted(sink.versions) == [version_of(number) for number in range(FILES)]
+    assert latest(sink.rows(), "user")["hot",]["count"] == FILES * ROWS // 2
 
 
 def test_windows_are_those_of_sparks_own_stream(

@@ -24,7 +24,9 @@ class Options:
     key, time, value : str or None
         Columns of the files: the key, the event time and the number that is aggregated.
     grouping : str
-        Sends the rows.
+        Sends the rows, where an app has no state that moves.
+    balancer : str
+        Moves the state, where it can.
     instances : int
         Of the balanced stage.
     batches, rows : int
@@ -42,6 +44,7 @@ class Options:
     time: str | None
     value: str | None
     grouping: str
+    balancer: str
     instances: int
     batches: int
     rows: int
@@ -110,6 +113,13 @@ class Summary:
         return _together([batch.balance.hash_loads for batch in self.batches])
 
     @property
+    def gain(self) -> float:
+        """How many times fewer rows the busiest instances have than they would by that hash."""
+        busiest = sum(max(batch.balance.loads) for batch in self.batches)
+        hashed = sum(max(batch.balance.hash_loads) for batch in self.batches)
+        return hashed / busiest if busiest else 1.0
+
+    @property
     def replication_factor(self) -> float:
         """Instances that a key of a window had in a batch, on average."""
         keys = sum(batch.keys for batch in self.batches)
@@ -149,10 +159,23 @@ class App(ABC):
     ----------
     name, title : str
         What it is called, and what it does, in a line.
+    takes : frozenset of str
+        Options that not every app has, of those that it has.
+    rows : int
+        In a batch, unless told otherwise.
+    results : str
+        Folder in `Options.out` with what comes out.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    takes: ClassVar[frozenset[str]]
+    rows: ClassVar[int]
+    results: ClassVar[str]
+
+    @abstractmethod
+    def strategy(self, options: Options) -> str:
+        """Return the name of what balances it: a grouping or a balancer."""
 
     @abstractmethod
     def run(self, spark: SparkSession, options: Options, watch: Watch) -> Summary:

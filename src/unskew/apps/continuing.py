@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from unskew.apps.base import Options
@@ -12,11 +13,21 @@ from unskew.errors import BadParameter
 FILE = "run.json"
 
 
-def check_same_stream(app: str, options: Options) -> None:
-    """Note what a first run was asked for; refuse a later one that asks for another stream."""
+def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
+    """Note what a first run was asked for; refuse a later one that asks for another stream.
+
+    Parameters
+    ----------
+    app : str
+        Name of the app.
+    options : Options
+        What is asked for.
+    checkpoint : Path
+        Spark's, of the query.
+    """
     asked = {"app": app, **_stream(options)}
     path = options.out / FILE
-    if not any((options.out / "checkpoint" / "offsets").glob("[0-9]*")):
+    if not any((checkpoint / "offsets").glob("[0-9]*")):
         # Nothing has been read yet.
         options.out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asked, indent=1))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from unskew.apps.base import Batch, Watch
@@ -34,18 +36,46 @@ def committed(checkpoint: Path) -> int:
     return max(numbers, default=-1) + 1
 
 
+@contextmanager
+def all_offsets(spark: SparkSession) -> Iterator[None]:
+    """Have Spark keep its notes on every batch of a query that is started, for `watermarks`."""
+    name = "spark.sql.streaming.minBatchesToRetain"
+    before = spark.conf.get(name) or "100"
+    spark.conf.set(name, str(2**30))
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+def watermarks(checkpoint: Path, batches: int) -> list[int]:
+    """Return the watermark that Spark had for each of the first batches, in milliseconds."""
+    notes = (checkpoint / "offsets" / str(batch) for batch in range(batches))
+    return [json.loads(note.read_text().splitlines()[1])["batchWatermarkMs"] for note in notes]
+
+
 def follow(query: StreamingQuery, watch: Watch) -> list[Batch]:
     """Tell of the batches as they end, until the query does; return them."""
     batches: list[Batch] = []
+
+    def look() -> None:
+        for progress in query.recentProgress:
+            seen = batches[-1].number if batches else -1
+            if progress.numInputRows and progress.batchId > seen:
+                batches.append(_batch(progress))
+                watch(batches[-1])
+
+    wait(query, look)
+    return batches
+
+
+def wait(query: StreamingQuery, look: Callable[[], None] = lambda: None) -> None:
+    """Wait until a query ends, by `Enough` too; look after it every second, and once at the end."""
     with _quiet_end():
         try:
             while True:
                 active = query.isActive
-                for progress in query.recentProgress:
-                    seen = batches[-1].number if batches else -1
-                    if progress.numInputRows and progress.batchId > seen:
-                        batches.append(_batch(progress))
-                        watch(batches[-1])
+                look()
                 if not active:
                     break
                 with suppress(StreamingQueryException):
@@ -55,7 +85,6 @@ def follow(query: StreamingQuery, watch: Watch) -> list[Batch]:
                 raise failure
         finally:
             query.stop()
-    return batches
 
 
 def _batch(progress: Any) -> Batch:

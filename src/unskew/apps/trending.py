@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
 
 from unskew.aggregates import Reduction, count, quantiles
 from unskew.apps.base import App, Options, Summary, Watch
 from unskew.apps.continuing import check_same_stream
 from unskew.apps.files import file_stream
 from unskew.apps.following import OBSERVED, Enough, committed, follow
+from unskew.apps.generated import NUMBER, first_numbers, numbers, rows_of
 from unskew.errors import NotVerified
 from unskew.spark import aggregate, explain
 from unskew.workloads import Posts
@@ -52,13 +51,21 @@ class Trending(App):
 
     name = "trending"
     title = "hashtags of a stream whose hot keys change: posts, rise and reach in each window"
+    takes = frozenset({"source", "key", "time", "value", "grouping"})
+    rows = 200_000
+    results = "trends"
+
+    def strategy(self, options: Options) -> str:
+        """Return the grouping."""
+        return options.grouping
 
     def run(self, spark: SparkSession, options: Options, watch: Watch) -> Summary:
         """Run to the end, and tell of every batch."""
         stream = _Posts(spark, options)
-        check_same_stream(self.name, options)
+        checkpoint = options.out / "checkpoint"
+        check_same_stream(self.name, options, checkpoint)
         # A log of updates, a folder for each batch: of a window and hashtag the last one counts.
-        trends = options.out / "trends"
+        trends = options.out / self.results
         balanced = aggregate(
             stream.rows(),
             "hashtag",
@@ -69,7 +76,7 @@ class Trending(App):
             seed=options.seed,
             observe=OBSERVED,
         )
-        first = committed(options.out / "checkpoint")
+        first = committed(checkpoint)
         last = first + options.batches - 1 if stream.endless else None
 
         def keep(rows: DataFrame, number: int) -> None:
@@ -80,7 +87,7 @@ class Trending(App):
             rows.write.mode("overwrite").parquet(f"file:{trends}/batch={number}")
 
         writer = balanced.writeStream.outputMode("update").foreachBatch(keep)
-        writer = writer.option("checkpointLocation", f"file:{options.out}/checkpoint")
+        writer = writer.option("checkpointLocation", f"file:{checkpoint}")
         if not stream.endless:
             writer = writer.trigger(availableNow=True)
         begin = time.perf_counter()
@@ -119,20 +126,14 @@ class _Posts:
         if not self.endless:
             # Files come in no order of time, and all of them count: no watermark.
             return self.files.stream().select(*self._columns())
-        numbers = (
-            self.spark.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", self.options.rows)
-            .option("numPartitions", self.spark.sparkContext.defaultParallelism)
-            .load()
-        )
-        posts = self._posts(numbers.select(F.col("value").alias("number")))
+        posts = self._posts(numbers(self.spark, self.options.rows))
         return posts.withWatermark("time", f"{WINDOW_SECONDS} seconds")
 
     def again(self, rows: int) -> DataFrame:
         """Return the first rows of the stream as a batch."""
         if not self.endless:
             return self.files.batch().select(*self._columns())
-        return self._posts(self.spark.range(rows).withColumnRenamed("id", "number"))
+        return self._posts(first_numbers(self.spark, rows))
 
     def _columns(self) -> list[Column]:
         files = self.files
@@ -142,19 +143,13 @@ class _Posts:
             files.value.cast("double").alias("reach"),
         ]
 
-    def _posts(self, numbers: DataFrame) -> DataFrame:
+    def _posts(self, tuples: DataFrame) -> DataFrame:
         posts = Posts(seed=self.options.seed)
-
-        def make(number: pa.Array) -> pa.Array:
-            return posts.rows(number.to_numpy())
-
-        # PySpark's own types know no functions with annotations.
-        udf: Any = arrow_udf
-        made = udf(make, "hashtag string, reach bigint")("number").alias("post")
+        made = rows_of(posts.rows, "hashtag string, reach bigint").alias("post")
         # Event time follows from the number of a post, so that a second run has the same windows.
-        seconds = F.col("number") * (BATCH_SECONDS / self.options.rows)
+        seconds = F.col(NUMBER) * (BATCH_SECONDS / self.options.rows)
         when = F.timestamp_millis((1000 * seconds).cast("long")).alias("time")
-        return numbers.select(when, made).select("time", "post.*")
+        return tuples.select(when, made).select("time", "post.*")
 
 
 def _window() -> Column:

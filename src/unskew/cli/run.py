@@ -21,8 +21,11 @@ from unskew.cli.output import check_target, show, write_stdout, write_whole
 from unskew.errors import BadParameter, MissingInput, MissingSpark
 
 if TYPE_CHECKING:
-    from unskew.apps import Batch, Options, Summary
+    from unskew.apps import App, Batch, Options, Summary
     from unskew.apps.base import Watch
+
+GROUPING, BALANCER = "frugal", "ls-stream"
+"""What balances an app unless another is named."""
 
 SHOWN = 12
 """Batches in the live table; older ones scroll out of it."""
@@ -36,32 +39,43 @@ Examples:
   unskew run --grouping pd-stream --verify         the paper's, checked against plain Spark
   unskew run --grouping key                        what Spark's hashing does, to compare
   unskew run --source files:clicks --key user --time at --value ms --out result
+  unskew run rides --verify --out result           a join of two streams, its state moves
+  unskew run rides --balancer static               the same, and nothing moves
   unskew run --json - --batches 5
 
 \b
 How to read the table:
   imbalance   how far the busiest instance is above the mean, and what it
               would be under Spark's own hash of the key
-  replication instances that a key of a window has on average
+  replication instances that a key of a window has on average; rows of a join
+              look for partners at all of them
   hot keys    the largest, each with its number of instances
 
 \b
 What --out holds:
-  trends/batch=N   Parquet, updates: of a window and key the last batch counts.
-                   Windows are of 20 seconds; hashtag is the key of your files,
-                   reach the quantiles of your value
+  trends/batch=N   of trending: Parquet, updates; of a window and key the last
+                   batch counts. Windows are of 20 seconds; hashtag is the key
+                   of your files, reach the quantiles of your value
+  pairs/version=N  of rides: Parquet, every order with each report of a taxi in
+                   its cell in the 5 minutes before, or with none
   report.html      the last run as charts
   checkpoint       where the next run goes on
+
+\b
+What rides adds to --json:
+  migrations       shards and split keys that went to other instances
+  migrated_bytes   of their state
+  late_rows        that came after the watermark, and count for nothing
+  latency_p95_ms   from a batch's start to its delivery, all but 5 % of them
 """,
 )
 @click.argument("name", metavar="[APP]", default="trending")
 @click.option("--list", "listing", is_flag=True, help="List the apps.")
 @click.option(
     "--source",
-    default="rate",
-    show_default=True,
     metavar="rate|files:DIR",
-    help="A generated stream, or the files of a folder, one a batch: Parquet, CSV, JSON or text.",
+    help="A generated stream, or the files of a folder, one a batch: Parquet, CSV, JSON or text.  "
+    "[default: rate]",
 )
 @click.option("--key", metavar="COLUMN", help="Key column of the files.")
 @click.option(
@@ -70,11 +84,12 @@ What --out holds:
 @click.option(
     "--value", metavar="COLUMN", help="Number whose quantiles are computed, of the files."
 )
-@click.option("--grouping", default="frugal", show_default=True, help="Sends the rows.")
+@click.option("--grouping", help=f"Sends the rows, of trending.  [default: {GROUPING}]")
+@click.option("--balancer", help=f"Moves the state, of rides.  [default: {BALANCER}]")
 @click.option("--instances", type=click.IntRange(1, 1024), default=16, show_default=True)
 @click.option("--batches", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option(
-    "--rows", type=click.IntRange(min=1), default=200_000, show_default=True, help="In a batch."
+    "--rows", type=click.IntRange(min=1), help="In a batch.  [default: 200000, of rides 50000]"
 )
 @click.option(
     "--master",
@@ -99,21 +114,22 @@ What --out holds:
 def run_command(
     name: str,
     listing: bool,
-    source: str,
+    source: str | None,
     key: str | None,
     time: str | None,
     value: str | None,
-    grouping: str,
+    grouping: str | None,
+    balancer: str | None,
     instances: int,
     batches: int,
-    rows: int,
+    rows: int | None,
     master: str,
     seed: int,
     verify: bool,
     out: Path | None,
     json_path: Path | None,
 ) -> None:
-    """Run a job on Spark under a grouping, and see the balance of every batch.
+    """Run a job on Spark, balanced, and see the balance of every batch.
 
     APP is trending unless another is named; --list tells which there are.
     """
@@ -124,6 +140,7 @@ def run_command(
         raise BadParameter(str(error)) from error
     from unskew.apps.report import run_report
     from unskew.apps.session import spark_session
+    from unskew.balance import balancer as make_balancer
     from unskew.grouping import grouping as make_grouping
 
     if listing:
@@ -131,16 +148,40 @@ def run_command(
             show(f"{entry.name}: {entry.title}")
         return
     chosen = app(name)
-    make_grouping(grouping, instances)
-    _check_source(source, key, time, value)
+    _check_taken(
+        chosen,
+        source=None if source == "rate" else source,
+        key=key,
+        time=time,
+        value=value,
+        grouping=grouping,
+        balancer=balancer,
+    )
+    make_grouping(grouping or GROUPING, instances)
+    make_balancer(balancer or BALANCER)
+    _check_source(source or "rate", key, time, value)
     quiet = json_path is not None and str(json_path) == "-"
     if json_path is not None and not quiet:
         check_target(json_path)
     with _folder(out) as folder, tempfile.TemporaryDirectory(prefix="unskew-") as scratch:
         options = Options(
-            *(source, key, time, value, grouping, instances, batches, rows, folder, seed, verify)
+            source=source or "rate",
+            key=key,
+            time=time,
+            value=value,
+            grouping=grouping or GROUPING,
+            balancer=balancer or BALANCER,
+            instances=instances,
+            batches=batches,
+            rows=rows or chosen.rows,
+            out=folder,
+            seed=seed,
+            verify=verify,
         )
-        with spark_session(master, Path(scratch)) as spark, _live(options, stderr=quiet) as watch:
+        with (
+            spark_session(master, Path(scratch)) as spark,
+            _live(options, chosen.strategy(options), stderr=quiet) as watch,
+        ):
             summary = chosen.run(spark, options, watch)
         if out is not None and summary.batches:
             write_whole(out / "report.html", run_report(summary).encode())
@@ -152,7 +193,18 @@ def run_command(
         write_whole(json_path, text.encode())
     show(*_told(summary))
     if out is not None:
-        show(f"Results: {out / 'trends'}", f"Report: {out / 'report.html'}")
+        show(f"Results: {out / chosen.results}", f"Report: {out / 'report.html'}")
+
+
+def _check_taken(chosen: App, **given: str | None) -> None:
+    """Refuse options that are of other apps, rather than leave them out without a word."""
+    for option, value in given.items():
+        if value is not None and option not in chosen.takes:
+            others = ", ".join(f"--{name}" for name in given if name in chosen.takes)
+            raise BadParameter(
+                f"{chosen.name} takes no --{option}, and was given {value!r}; leave it out; it "
+                f"takes {others}"
+            )
 
 
 def _check_source(source: str, *columns: str | None) -> None:
@@ -187,7 +239,7 @@ def _folder(out: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _live(options: Options, *, stderr: bool) -> Iterator[Watch]:
+def _live(options: Options, strategy: str, *, stderr: bool) -> Iterator[Watch]:
     """Yield what is told of every batch: a table that grows, or lines where nobody watches."""
     console = Console(stderr=stderr, highlight=False)
     seen: list[Batch] = []
@@ -199,7 +251,7 @@ def _live(options: Options, *, stderr: bool) -> Iterator[Watch]:
 
         def watch(batch: Batch) -> None:
             seen.append(batch)
-            live.update(_table(seen[-SHOWN:], options.grouping))
+            live.update(_table(seen[-SHOWN:], strategy))
 
         yield watch
 
@@ -213,8 +265,8 @@ def _line(batch: Batch) -> str:
     )
 
 
-def _table(batches: list[Batch], grouping: str) -> Table:
-    table = Table(title=f"unskew run, {grouping}", title_justify="left")
+def _table(batches: list[Batch], strategy: str) -> Table:
+    table = Table(title=f"unskew run, {strategy}", title_justify="left")
     for heading in ("batch", "rows/s", "imbalance", "under hashing", "replication"):
         table.add_column(heading, justify="right")
     table.add_column("hot keys, and their instances")
@@ -246,8 +298,7 @@ def _told(summary: Summary) -> Iterator[Table | str]:
     yield (
         f"{summary.rows_in:,} rows in {_batches(summary)} and {summary.seconds:.1f} s; "
         f"imbalance {summary.imbalance:.3f}, under Spark's hash {summary.hash_imbalance:.2f}: the "
-        f"busiest instance has {(1 + summary.hash_imbalance) / (1 + summary.imbalance):.1f} times "
-        f"less to do."
+        f"busiest instance has {summary.gain:.1f} times less to do."
     )
     if summary.verified:
         yield "Verified: all results, of earlier runs too, are those that plain Spark computes."

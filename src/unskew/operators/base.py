@@ -120,9 +120,12 @@ class Operator(ABC):
         """Return entries of several calls of `fold` as one; by default one after the other."""
         return pa.concat_batches(parts) if parts else empty(self.entry_schema)
 
-    def probes(self, entries: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Return which entries are kept elsewhere and only look for partners: none by default."""
-        return np.zeros(entries.num_rows, dtype=np.bool_)
+    def probes(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which rows or entries are kept, and counted, elsewhere and only look for partners.
+
+        None by default.
+        """
+        return np.zeros(rows.num_rows, dtype=np.bool_)
 
     @abstractmethod
     def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:

@@ -123,9 +123,9 @@ class IntervalJoin(Operator):
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
-    def probes(self, entries: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Return which entries are kept elsewhere and only look for partners."""
-        stored: NDArray[np.bool_] = entries.column(STORED).to_numpy(zero_copy_only=False)
+    def probes(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which rows or entries are kept elsewhere and only look for partners."""
+        stored: NDArray[np.bool_] = rows.column(STORED).to_numpy(zero_copy_only=False)
         return ~stored
 
     def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:

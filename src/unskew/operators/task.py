@@ -136,6 +136,7 @@ class Task(ABC):
     def _outputs(self, buffer: EntryBuffer) -> Iterator[pa.RecordBatch]:
         """Return what comes out of changed keys, then what comes out of expired ones."""
         for entries in self._hot.taken_over():
+            self.report.taken_over += entries.nbytes
             buffer.add_entries(entries)
         for shard, run in self._hot.handed_over(self._own):
             self._write(shard, run)
@@ -208,7 +209,7 @@ class Task(ABC):
             return rows
         late = rows.column(TIME).to_numpy() <= self.work.late
         if late.any():
-            self.report.late += int(np.count_nonzero(late))
+            self.report.late += int(np.count_nonzero(late & ~self.work.operator.probes(rows)))
             return rows.filter(pa.array(~late))
         return rows
 

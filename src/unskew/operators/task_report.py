@@ -43,6 +43,8 @@ class TaskReport:
         Bytes of state: that were written; of the rows that were found and the runs that were read
         as a whole; and of runs that this machine had not seen before, which it compares with their
         checksums.
+    taken_over : int
+        Bytes of state of keys that were split, which came here from other instances.
     hot, hot_pairs : list
         (hash, rows) of the keys that are split, and of those with most rows, probes among them; and
         (hash, pairs) of those with most pairs.
@@ -61,14 +63,15 @@ class TaskReport:
     runs: dict[int, tuple[Run, ...]] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     keys: dict[int, int] = field(default_factory=dict)
+    probes: dict[int, int] = field(default_factory=dict)
+    pairs: dict[int, int] = field(default_factory=dict)
     late: int = 0
     expired_up_to: int = NO_WATERMARK
     busy: float = 0.0
     written: int = 0
     read: int = 0
     checked: int = 0
-    probes: dict[int, int] = field(default_factory=dict)
-    pairs: dict[int, int] = field(default_factory=dict)
+    taken_over: int = 0
     hot: list[tuple[int, int]] = field(default_factory=list)
     hot_pairs: list[tuple[int, int]] = field(default_factory=list)
     output: list[str] = field(default_factory=list)

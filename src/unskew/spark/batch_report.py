@@ -39,12 +39,16 @@ class BatchReport:
         Of each stage, as balancers see them.
     moves : list of int
         Shards of each stage that the batch had on another instance than the one before.
+    hot_moves : list of int
+        Keys of each stage that were split, or are, and that the batch had on other instances.
     loads : list of array of int64
         Rows of each instance, for every stage.
     bytes_read, bytes_written : int
         Of state: the rows of the keys that were touched, and runs that were merged; and new runs.
     bytes_checked : int
         Of state that a machine had not seen before, as after a move.
+    bytes_moved : int
+        Of state that went to another instance, with its shard or with a key that was split.
     facts : mapping
         All that was measured, as the checkpoint has it.
     """
@@ -57,10 +61,12 @@ class BatchReport:
     rows_out: int
     reports: list[Report]
     moves: list[int]
+    hot_moves: list[int]
     loads: list[NDArray[np.int64]]
     bytes_read: int
     bytes_written: int
     bytes_checked: int
+    bytes_moved: int
     facts: Mapping[str, Any]
 
 
@@ -78,10 +84,14 @@ def batch_report(manifest: Manifest, stages: Sequence[Stage], seconds: float) ->
         rows_out=sum(task.rows_out for task in tasks[-1]) + sum(m["rows_out"] for m in merges),
         reports=[report_of(manifest, number, stage) for number, stage in enumerate(stages)],
         moves=list(manifest.facts["moves"]),
+        # Checkpoints of earlier versions do not tell.
+        hot_moves=list(manifest.facts.get("hot_moves", [0] * len(stages))),
         loads=[np.array([sum(task.rows.values()) for task in each]) for each in tasks],
         bytes_read=sum(task.read for task in everyone),
         bytes_written=sum(task.written for task in everyone),
         bytes_checked=sum(task.checked for task in everyone),
+        bytes_moved=sum(manifest.facts.get("bytes_moved", ()))
+        + sum(task.taken_over for task in everyone),
         facts=manifest.facts,
     )
 

@@ -79,6 +79,8 @@ class Cycle:
         Takes what comes out.
     settings : Settings
         How state is kept.
+    before : callable
+        Is told of every batch before it.
     watch : callable
         Is told of every version.
     reports : dict of int to BatchReport
@@ -91,6 +93,7 @@ class Cycle:
     order: Order
     sink: Sink
     settings: Settings = field(default_factory=Settings)
+    before: Callable[[int], None] | None = None
     watch: Callable[[BatchReport], None] | None = None
 
     def __post_init__(self) -> None:
@@ -102,6 +105,8 @@ class Cycle:
 
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Do all of a batch, or what was left of it."""
+        if self.before is not None:
+            self.before(batch)
         self._advance(df, version_of(batch), lambda: self.spark_checkpoint.watermark(batch))
 
     def begin(self, df: DataFrame) -> None:
@@ -286,7 +291,7 @@ class Cycle:
             "seconds": seconds,
             "tasks": [report.without_runs() for each in done for report in each.reports],
             "merges": [each.merge for each in done if each.merge],
-            "moves": self._moves(base, decision),
+            **self._moved(base, decision),
         }
         return Manifest(version, stages, done[-1].output, facts)
 
@@ -296,11 +301,20 @@ class Cycle:
             return NO_WATERMARK
         return max(report.expired_up_to for report in done.reports)
 
-    def _moves(self, base: Manifest, decision: Decision) -> list[int]:
-        if not base.is_committed:
-            return [0] * len(self.stages)
-        before = self.checkpoint.decided(base.version)
-        return [len(new.moves(old)) for old, new in zip(before.plans, decision.plans, strict=True)]
+    def _moved(self, base: Manifest, decision: Decision) -> dict[str, list[int]]:
+        """Return of each stage what is elsewhere than before: shards, their bytes, hot keys."""
+        earlier = self.checkpoint.decided(base.version).plans if base.is_committed else ()
+        plans = list(zip(earlier or decision.plans, decision.plans, strict=True))
+        moves = [new.moves(old) for old, new in plans]
+        sizes = [base.state_bytes(number) for number in range(len(plans))]
+        return {
+            "moves": [len(each) for each in moves],
+            "hot_moves": [len(new.hot_moves(old)) for old, new in plans],
+            "bytes_moved": [
+                sum(size.get(shard, 0) for shard, _, _ in each)
+                for each, size in zip(moves, sizes, strict=True)
+            ],
+        }
 
     def _remove_intermediate(self, done: list[_Done]) -> None:
         """Remove what one stage has written for the next: nobody needs it any more."""

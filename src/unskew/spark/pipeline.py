@@ -196,6 +196,7 @@ class Pipeline:
         state: str | os.PathLike[str] | None = None,
         initial: DataFrame | None = None,
         name: str | None = None,
+        before: Callable[[int], None] | None = None,
         watch: Callable[[BatchReport], None] | None = None,
         settings: Settings | None = None,
         **trigger: Any,
@@ -216,6 +217,9 @@ class Pipeline:
             stream; used by the first start on a checkpoint, and nothing comes out of them.
         name : str, optional
             Of the query.
+        before : callable, optional
+            Is called with the number of every batch before anything of it is done; what it raises
+            stops the query, and the next start goes on with that batch.
         watch : callable, optional
             Is called with a `BatchReport` after every batch.
         settings : Settings, optional
@@ -238,6 +242,7 @@ class Pipeline:
             order=order_of(self.df),
             sink=target,
             settings=settings or Settings(),
+            before=before,
             watch=watch,
         )
         if initial is not None:

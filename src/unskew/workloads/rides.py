@@ -247,7 +247,7 @@ def _taxi_place(seed: np.uint64, taxi: int, time: int) -> tuple[float, float]:
     """Return where a taxi is: at the end of its last trip, or on the way to that of the next."""
     own = mix(seed ^ np.uint64(taxi + 1))
     # Not all start at the same moment; a day ahead, as the first reports may be of before START.
-    since = time + np.int64(own % np.uint64(_TRIP_MS)) + _DAY * _HOUR_MS
+    since = time + int(np.int64(own % np.uint64(_TRIP_MS))) + _DAY * _HOUR_MS
     trip, within = since // _TRIP_MS, (since % _TRIP_MS) / _TRIP_MS
     x, y = _place(counter_bits(own, np.uint64(trip)), time - since % _TRIP_MS)
     if within > _WAITING:
