@@ -8,18 +8,18 @@ from unskew.experiments.ls_stream_findings import findings
 
 FULL = Sizes(
     name="full",
-    zipf_messages=600_000,
+    zipf_messages=200_000,
     dataset_messages=None,
-    simulated=600_000,
+    simulated=200_000,
     exponents=(0.2, 0.4, 0.6, 0.8, 1.0),
     counts=(16, 20, 28, 36, 48, 56, 64),
     seeds=5,
 )
 QUICK = Sizes(
     name="quick",
-    zipf_messages=120_000,
+    zipf_messages=100_000,
     dataset_messages=480_000,
-    simulated=120_000,
+    simulated=100_000,
     exponents=(0.2, 0.6, 1.0),
     counts=(16, 28, 48, 64),
 )

@@ -154,18 +154,22 @@ class Setting:
 
 
 class Renamed(Workload):
-    """The same stream with other hashes of its keys, so that seeds differ in which keys meet."""
+    """The same stream with other hashes of its keys, so that seeds differ in which keys meet.
+
+    All of it is in memory, as a search reads it many times.
+    """
 
     def __init__(self, workload: Workload, seed: int) -> None:
         self.name, self.description = workload.name, workload.description
-        self.messages = workload.messages
-        self._workload, self._seed = workload, spread_seed(seed)
+        stream = np.concatenate(list(workload.batches()))
+        keys, places = np.unique(stream, return_inverse=True)
+        own = spread_seed(seed)
+        self._keys = np.array([mix(key ^ own) for key in keys], dtype=np.uint64)[places]
+        self.messages = self._keys.size
 
     def batches(self, size: int = 1 << 20) -> Iterator[NDArray[np.uint64]]:
         """Yield the key hashes in order."""
-        for batch in self._workload.batches(size):
-            keys, place = np.unique(batch, return_inverse=True)
-            yield np.array([mix(key ^ self._seed) for key in keys], dtype=np.uint64)[place]
+        return (self._keys[start : start + size] for start in range(0, self._keys.size, size))
 
 
 def name_of(data: float | str) -> str:
