@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from unskew.metrics import load_imbalance
 from unskew.operators.base import Changes
 from unskew.operators.interval_join import IntervalJoin
-from unskew.spark import join, joining
+from unskew.spark import Pipeline, join, joining
 
 KEYS = 10_000
 UNIFORM = 100_000
@@ -100,9 +101,11 @@ def throughput(spark: SparkSession, scratch: str, rows: int, batches: int) -> No
     print("| --- | ---: | --- | --- | ---: | ---: | ---: |")
     for label, exponent, size in (("Zipf 0.8", 0.8, rows), ("uniform", 0.0, 10 * rows)):
         folder = Path(scratch) / f"keys-{exponent}"
-        left, right = streams(
-            *(spark, folder, batches), lambda seed, _, e=exponent, n=size: keys_of(e, n // 2, seed)
-        )
+
+        def draw(seed: int, _: int, exponent: float = exponent, size: int = size) -> Any:
+            return keys_of(exponent, size // 2, seed)
+
+        left, right = streams(spark, folder, batches, draw)
         times = {}
         pipeline = join(left, right, "key", within=BATCH_SECONDS / 2, instances=4)
         times["unskew"], _ = ours(pipeline, scratch, f"ours-{exponent}")
@@ -133,6 +136,12 @@ class WaitingJoin(IntervalJoin):
         return changes
 
 
+def waiting(left: DataFrame, right: DataFrame, **options: Any) -> Pipeline:
+    """Return a join that waits for each pair."""
+    with patch.object(joining, "IntervalJoin", WaitingJoin):
+        return join(left, right, "key", within=BATCH_SECONDS / 2, instances=INSTANCES, **options)
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "hash": {"balancer": "static"},
     "contrand": {"balancer": "static", "grouping": "contrand"},
@@ -147,17 +156,13 @@ def skew(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
     left, right = streams(
         *(spark, Path(scratch) / "skewed", batches), lambda seed, _: keys_of(1.0, rows // 2, seed)
     )
-    joining.IntervalJoin = WaitingJoin  # type: ignore[misc]
     print(f"\nDelay-bound join, {1e6 * PAIR:.0f} us a pair, {rows:,} rows a batch of Zipf 1.0,")
     print(f"{INSTANCES} instances; even is all pairs of a batch over the instances\n")
     print("| way | seconds of each batch | even | last three over even | imbalances of pairs |")
     print("| --- | --- | ---: | ---: | --- |")
     warm(spark)
     for name, options in WAYS.items():
-        pipeline = join(
-            left, right, "key", within=BATCH_SECONDS / 2, instances=INSTANCES, **options
-        )
-        times, reports = ours(pipeline, scratch, f"skew-{name}")
+        times, reports = ours(waiting(left, right, **options), scratch, f"skew-{name}")
         pairs = [
             [sum(task["pairs"].values()) for task in report.facts["tasks"]]
             for report in reports[: len(times)]
@@ -180,18 +185,17 @@ def moving(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
         return keys if number < change else (keys * 7919 + 13) % KEYS
 
     left, right = streams(spark, Path(scratch) / "moving", batches, draw)
-    joining.IntervalJoin = WaitingJoin  # type: ignore[misc]
     warm(spark)
-    pipeline = join(left, right, "key", within=BATCH_SECONDS / 2, instances=INSTANCES)
-    times, reports = ours(pipeline, scratch, "moving")
+    times, reports = ours(waiting(left, right), scratch, "moving")
     print(f"\nThe hot keys are others from batch {change} on; ls-stream, threshold 0.2\n")
-    print("| batch | seconds | imbalance of busy times | shards moved | MB new to a machine |")
-    print("| ---: | ---: | ---: | ---: | ---: |")
+    print("| batch | seconds | imbalance of busy times | shards and keys moved | MB | pause, ms |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     for took, report in zip(times, reports, strict=False):
         busy = [task["busy"] for task in report.facts["tasks"]]
         print(
-            f"| {report.batch} | {took:.2f} | {load_imbalance(busy):.2f} | {sum(report.moves)} "
-            f"| {report.bytes_checked / 1e6:.1f} |",
+            f"| {report.batch} | {took:.2f} | {load_imbalance(busy):.2f} "
+            f"| {sum(report.moves)} and {sum(report.hot_moves)} | {report.bytes_moved / 1e6:.2f} "
+            f"| {1000 * report.pause:.0f} |",
             flush=True,
         )
 

@@ -9,8 +9,8 @@ from unskew.balance import FastJoin, Plan, Report
 
 
 def report_of(stored: list[int], probing: list[int]) -> Report:
-    none = np.zeros(len(stored))
-    return Report(1.0, np.array(probing), none, none, none, none, stored=np.array(stored))
+    none, nobody = np.zeros(len(stored)), np.zeros(2, dtype=np.int64)
+    return Report(1.0, np.array(probing), none, none, none, nobody, stored=np.array(stored))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_giver_stays_the_heavier_one() -> None:
     generator = np.random.default_rng(0)
     for _ in range(100):
         stored, probing = generator.integers(0, 50, (2, 40))
-        plan = Plan(generator.integers(0, 4, 40), 4)
+        plan = Plan(generator.integers(0, 4, 40, dtype=np.int32), 4)
         got = FastJoin(threshold=1.1).next_plan(plan, report_of(stored.tolist(), probing.tolist()))
         before, after = (
             np.bincount(each.assignment, stored, 4) * np.bincount(each.assignment, probing, 4)

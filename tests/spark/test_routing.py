@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,8 +25,12 @@ from unskew.errors import (
     UnsupportedSpark,
 )
 from unskew.grouping import Frugal, base
-from unskew.spark import explain, profile, repartition
+from unskew.keys import hash_keys
+from unskew.operators.interval_join import STORED
+from unskew.spark import compiled, explain, profile, repartition
+from unskew.spark.routing import Way, sent_to_all
 from unskew.spark.versions import check_session
+from unskew.state.runs import HASH
 
 ROWS = 6000
 
@@ -285,3 +290,18 @@ def test_a_note_costs_nothing_to_run(spark: SparkSession) -> None:
     sent = repartition(spark.range(9), 3, "id", plan=Plan.even(8, 3))
     assert "unskew note" not in plan_text(sent)
     assert "unskew note" in json.dumps(str(sent._jdf.queryExecution().analyzed()))
+
+
+def test_rows_of_a_join_go_to_all_that_may_have_partners(spark: SparkSession) -> None:
+    keys = hash_keys(pa.array(range(50)))
+    hot = {int(keys[0]): (0, 2, 2), int(keys[7]): (1,), int(keys[30]): (0, 1, 2, 3, 4)}
+    plan = Plan(np.arange(16, dtype=np.int32) % 5, 5, hot=hot)
+    rows = spark.range(1000).select("id", F.xxhash64(F.col("id") % 50).alias(HASH))
+    way = Way(compiled.instance(plan, F.col(HASH), F.col("id")), "", "")
+    copies, way = sent_to_all(rows, plan, way)
+    found = copies.select("id", way.instance.alias("instance"), STORED).collect()
+    numbers = np.arange(1000)
+    places, instances, is_kept = plan.route_to_all(keys[numbers % 50], numbers)
+    wanted = zip(places.tolist(), instances.tolist(), is_kept.tolist(), strict=True)
+    assert sorted(map(tuple, found)) == sorted(wanted)
+    assert len(found) > 1000

@@ -224,7 +224,9 @@ def _resources(stored: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np
     """Return the paper's load of each shard: memory and pairs, each over its mean (eq. 7 to 11)."""
     memory = shard_load(stored, rows, g=1.0)
     pairs = shard_load(stored, rows, g=0.0)
-    return 0.5 * memory / max(memory.mean(), 1e-9) + 0.5 * pairs / max(pairs.mean(), 1e-9)
+    parts = [each / max(float(each.mean()), 1e-9) for each in (memory, pairs)]
+    load: NDArray[np.float64] = 0.5 * (parts[0] + parts[1])
+    return load
 
 
 def _speeds(plan: Plan, report: Report) -> NDArray[np.float64]:
@@ -234,7 +236,8 @@ def _speeds(plan: Plan, report: Report) -> NDArray[np.float64]:
     busy = np.bincount(plan.assignment, report.busy, plan.instances)
     known = busy > 0.1 * busy.mean()
     speeds = np.divide(work, busy, out=np.ones(plan.instances), where=known)
-    return np.clip(speeds, *_SPEEDS)
+    believed: NDArray[np.float64] = np.clip(speeds, *_SPEEDS)
+    return believed
 
 
 def _capacity(loads: NDArray[np.float64], report: Report) -> float:

@@ -29,6 +29,9 @@ class BatchReport:
         The batch itself; what expired at the end of a run after it; a flush after that.
     seconds : float
         From the call until the next plan was made.
+    pause : float
+        Of these, how long the balancers took: what a move holds up, as its state is read where it
+        is needed.
     rows : int
         That came in, late ones among them.
     late : int
@@ -56,6 +59,7 @@ class BatchReport:
     batch: int
     kind: str
     seconds: float
+    pause: float
     rows: int
     late: int
     rows_out: int
@@ -70,7 +74,9 @@ class BatchReport:
     facts: Mapping[str, Any]
 
 
-def batch_report(manifest: Manifest, stages: Sequence[Stage], seconds: float) -> BatchReport:
+def batch_report(
+    manifest: Manifest, stages: Sequence[Stage], seconds: float, pause: float
+) -> BatchReport:
     """Return what a manifest says of its batch."""
     tasks = [tasks_of(manifest, number) for number in range(len(stages))]
     merges = [each for each in manifest.facts["merges"] if each["stage"] == len(stages) - 1]
@@ -79,6 +85,7 @@ def batch_report(manifest: Manifest, stages: Sequence[Stage], seconds: float) ->
         batch=batch_of(manifest.version),
         kind=kind_of(manifest.version).name.lower(),
         seconds=seconds,
+        pause=pause,
         rows=sum(sum(task.rows.values()) + task.late for task in tasks[0]),
         late=sum(task.late for task in everyone),
         rows_out=sum(task.rows_out for task in tasks[-1]) + sum(m["rows_out"] for m in merges),

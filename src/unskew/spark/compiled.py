@@ -59,15 +59,17 @@ def instance(plan: Plan, hashed: Column, turn: Column) -> Column:
 
 def holders(plan: Plan, hashed: Column) -> Column:
     """Return all instances that may have state of each row's key: none but for hot keys."""
-    shard = F.pmod(hashed, F.lit(plan.shards))
-    hot = np.array(sorted(plan.hot), dtype=np.uint64)
-    found = _array((), "int")
-    for key in sorted(plan.hot):
-        found = F.when(
-            hashed == F.lit(_signed(key)), _array(sorted(plan.holders_of(key)), "int")
-        ).otherwise(found)
-    is_near = shard.isin(sorted(set(plan.shard_of(hot).tolist())))
-    return F.when(is_near, found).otherwise(_array((), "int"))
+    hot = sorted(plan.hot)
+    shards = set(plan.shard_of(np.array(hot, dtype=np.uint64)).tolist())
+    texts = (",".join(map(str, sorted(plan.holders_of(key)))) for key in hot)
+    instances = F.transform(
+        F.split(F.lit(";".join(texts)), ";"), lambda text: F.split(text, ",").cast("array<int>")
+    )
+    # Counted from 1, and 0 for a key that is not there.
+    place = F.array_position(_array(map(_signed, hot), "bigint"), hashed).cast("int") - 1
+    none = _array((), "int")
+    is_near = F.pmod(hashed, F.lit(plan.shards)).isin(sorted(shards))
+    return F.when(is_near, F.coalesce(F.get(instances, place), none)).otherwise(none)
 
 
 def _signed(key: int) -> int:

@@ -127,8 +127,10 @@ class Cycle:
         else:
             self._check_query(manifest)
         self._deliver(df.sparkSession, manifest)
+        delivered = perf_counter()
         self._balance(manifest)
-        self._announce(manifest, perf_counter() - begin)
+        now = perf_counter()
+        self._announce(manifest, seconds=now - begin, pause=now - delivered)
         if version % version_of(self.settings.clean_every) == 0:
             self.checkpoint.collect_garbage(self.settings.kept, self.settings.grace)
 
@@ -332,9 +334,9 @@ class Cycle:
         files = [self.checkpoint.output / name for name in names]
         return Output(spark, files, stage.output, self.spark_checkpoint.query_id())
 
-    def _announce(self, manifest: Manifest, seconds: float) -> None:
+    def _announce(self, manifest: Manifest, seconds: float, pause: float) -> None:
         """Write the log line of a batch, and call who wants to know."""
-        report = batch_report(manifest, self.stages, seconds)
+        report = batch_report(manifest, self.stages, seconds, pause)
         log.info(
             "batch %d: %d rows in %.2f s, %d late, %d out, %s shards moved",
             *(report.batch, report.rows, seconds, report.late, report.rows_out),
