@@ -184,7 +184,7 @@ plans = st.lists(
     max_size=8,
 )
 streams = st.lists(
-    st.tuples(some_keys, st.one_of(st.just(0.0), st.floats(0.0, 0.3))), min_size=1, max_size=60
+    st.tuples(some_keys, st.one_of(st.just(0.0), st.floats(1e-3, 0.3))), min_size=1, max_size=60
 )
 
 
