@@ -23,6 +23,10 @@ Snapshot = dict[str, NDArray[Any]]
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy, hard to please": ("greedy", {"threshold": 0.001}),
     "greedy, easy to please": ("greedy", {"threshold": 2.0}),
+    "ls-stream as in the paper": (
+        "ls-stream",
+        {"threshold": 1.0, "load": "resources", "objective": "mif", "can_split": False},
+    ),
 }
 
 every_balancer = pytest.mark.parametrize(
@@ -58,6 +62,7 @@ class World:
     keys: dict[int, float]
     rest: list[float]
     can_split: bool
+    keeps: bool = False
 
     def report(self, plan: Plan) -> Report:
         """Return what an engine would measure under a plan."""
@@ -79,6 +84,8 @@ class World:
             queues=np.maximum(0.0, on - 1.0).astype(np.int64),
             hot={key: self.keys[key] for key in hottest},
             can_split=self.can_split,
+            work=busy.copy() if self.keeps else None,
+            stored=rows if self.keeps else None,
         )
 
 
@@ -87,13 +94,15 @@ def worlds(
     draw: st.DrawFn, instances: int, shards: int, known: list[int], can_split: bool
 ) -> World:
     """Return loads of any size, or keys around what an instance should have."""
+    keeps = draw(st.booleans())
     if draw(st.booleans()):
         keys = {key: draw(loads) for key in known}
-        return World(keys, draw(st.lists(loads, min_size=shards, max_size=shards)), can_split)
+        rest = draw(st.lists(loads, min_size=shards, max_size=shards))
+        return World(keys, rest, can_split, keeps)
     parts = {key: draw(st.sampled_from(PARTS)) for key in known}
     weights = draw(st.lists(st.integers(0, 9), min_size=shards, max_size=shards))
     left = max(0.0, instances - sum(parts.values())) / max(1, sum(weights))
-    return World(parts, [left * weight for weight in weights], can_split)
+    return World(parts, [left * weight for weight in weights], can_split, keeps)
 
 
 @st.composite
@@ -127,6 +136,8 @@ def reports(draw: st.DrawFn) -> tuple[Plan, Report]:
         told.queues,
         hot,
         told.can_split,
+        work=told.work,
+        stored=told.stored,
     )
     return plan, measured
 

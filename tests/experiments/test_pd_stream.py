@@ -158,7 +158,7 @@ def test_findings_say_what_holds_a_grouping_back() -> None:
 
 
 def test_unknown_names_say_what_there_is() -> None:
-    with pytest.raises(BadParameter, match="no experiment 'x'; choose one of pd-stream"):
+    with pytest.raises(BadParameter, match="no experiment 'x'; choose one of pd-stream, ls-stream"):
         experiment("x")
     with pytest.raises(BadParameter, match="no figure '99'; choose among II, III"):
         EXPERIMENT.choose(["99"])

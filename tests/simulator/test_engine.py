@@ -24,6 +24,7 @@ from unskew.simulator import (
     Nodes,
     PerKey,
     Poisson,
+    Ramp,
     Result,
     Stage,
     Steady,
@@ -197,7 +198,13 @@ def test_moving_state_costs_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "arrivals", [Steady(50.0), Poisson(50.0), Bursty(50.0, burst=4.0, period=0.5)]
+    "arrivals",
+    [
+        Steady(50.0),
+        Poisson(50.0),
+        Bursty(50.0, burst=4.0, period=0.5),
+        Ramp(50.0, tuples=100),
+    ],
 )
 def test_arrivals_keep_their_rate_and_do_not_depend_on_the_cuts(arrivals: Arrivals) -> None:
     whole, _ = arrivals.times(0, 20_000, 0.0)

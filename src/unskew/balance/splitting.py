@@ -60,22 +60,26 @@ def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
     ({4: (0, 1, 2, 3)}, [3.0, 3.0, 3.0, 3.0])
     """
     busy = report.busy.astype(np.float64)
+    homes = _homes(plan, report)
     sizes = {key: float(report.hot.get(key, 0.0)) for key in plan.hot}
     mean = (float(busy.sum()) + sum(sizes.values())) / plan.instances
     if report.can_split:
         for key in sorted(report.hot.keys() - plan.hot.keys()):
-            home = _home(plan, key)
-            size = min(float(report.hot[key]), float(busy[home]))
+            size = min(float(report.hot[key]), float(busy[homes[key]]))
             if size > above * mean:
                 sizes[key] = size
-                busy[home] -= size
+                busy[homes[key]] -= size
     for key in sorted(sizes):
         if not report.can_split or sizes[key] < _COOL * mean:
-            busy[_home(plan, key)] += sizes.pop(key)
+            busy[homes[key]] += sizes.pop(key)
     loads = np.bincount(plan.assignment, busy, plan.instances).astype(np.float64)
     hot = {}
     for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
         copies = plan.hot.get(key, ())
+        home = int(plan.assignment[homes[key]])
+        if report.stored is not None and home not in copies:
+            # What is kept at the home is looked for there, whether it takes a part or not.
+            copies = (*copies, home)
         wanted = min(plan.instances, ceil(sizes[key] / mean) + 1) if mean > 0 else 0
         missing = wanted - len(set(copies))
         if missing > 0:
@@ -87,5 +91,8 @@ def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
     return Split(hot, busy, loads)
 
 
-def _home(plan: Plan, key: int) -> int:
-    return int(plan.shard_of(np.array([key], dtype=np.uint64))[0])
+def _homes(plan: Plan, report: Report) -> dict[int, int]:
+    """Return the shards of all keys that are, or may become, hot."""
+    keys = sorted(plan.hot.keys() | report.hot.keys())
+    shards = plan.shard_of(np.array(keys, dtype=np.uint64))
+    return dict(zip(keys, shards.tolist(), strict=True))

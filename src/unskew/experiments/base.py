@@ -162,6 +162,8 @@ class Experiment:
         The paper's settings, and those that take about a minute.
     findings : callable
         Returns sentences about where ours and the paper's agree, made from the rows.
+    caution : str
+        What a reader of a quick run has to know.
     """
 
     name: str
@@ -170,6 +172,7 @@ class Experiment:
     full: Sizes
     quick: Sizes
     findings: Callable[[Sequence[Row]], list[str]] = field(default=lambda rows: [])
+    caution: str = "A quick run, with fewer messages than the paper's. Quote the full run."
 
     def choose(self, numbers: Sequence[str]) -> tuple[Figure, ...]:
         """Return the figures of these numbers, all if there are none."""

@@ -35,4 +35,10 @@ EXPERIMENT = Experiment(
     full=FULL,
     quick=QUICK,
     findings=findings,
+    caution=(
+        "A quick run, with fewer messages than the paper's, which moves imbalance (one tuple is a "
+        "larger part), replication (fewer rare keys are seen) and most of all throughput and "
+        "latency, as groupings that learn by intervals have hardly begun and there is one seed. "
+        "Quote the full run."
+    ),
 )

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from unskew.experiments import pd_stream_latency as latency
 from unskew.experiments.base import Row
+from unskew.experiments.disagreements import NEAR, Why, disagreements, distance
 from unskew.experiments.pd_stream_balance import OPERATOR_STATE
 from unskew.experiments.pd_stream_tables import TABLE_IV
 from unskew.experiments.pd_stream_topology import JOIN, SHARE, WINDOW
-
-NEAR = 0.2
-"""Ours and the paper's agree if they differ by at most this part."""
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
@@ -21,7 +19,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
         *(_against(row) for row in rows if row.metric in margins),
         *_varied(rows, latency.SLACK, "latency", f"rate; the figures use {100 * SHARE:g} %"),
         *_varied(rows, latency.MARGIN, "throughput", f"window; the figures use {WINDOW:g} s"),
-        *_disagreements(rows),
+        *disagreements(rows, WHY),
     ]
 
 
@@ -52,30 +50,6 @@ def _varied(rows: Sequence[Row], metric: str, measure: str, setting: str) -> lis
         + "."
         for panel in dict.fromkeys(row.panel for row in own)
     ]
-
-
-def _disagreements(rows: Sequence[Row]) -> list[str]:
-    """Return a sentence for each figure with numbers that are not near the paper's."""
-    texts = []
-    for figure in dict.fromkeys(row.figure for row in rows):
-        own = [row for row in rows if row.figure == figure]
-        stated = [row for row in own if row.ratio is not None]
-        off = [row for row in stated if _distance(row) > NEAR]
-        if not off:
-            continue
-        widest = max(off, key=_distance)
-        kind = "Figure" if figure.isdigit() else "Table"
-        why = WHY[figure](own, off) if figure in WHY else ""
-        texts.append(
-            f"{kind} {figure}: {len(off)} of {len(stated)} numbers differ from the paper's by more "
-            f"than {100 * NEAR:g} %, the most {widest.case} ({widest.metric}: paper "
-            f"{widest.paper:.4g}, ours {widest.ours:.4g}). {why}".rstrip()
-        )
-    return texts
-
-
-def _distance(row: Row) -> float:
-    return abs((row.ratio or 0) - 1)
 
 
 def _latency(rows: Sequence[Row], off: Sequence[Row]) -> str:
@@ -167,7 +141,7 @@ def _replication(rows: Sequence[Row], off: Sequence[Row]) -> str:
 
 
 def _memory(rows: Sequence[Row], off: Sequence[Row]) -> str:
-    row = max(off, key=_distance)
+    row = max(off, key=distance)
     held = _value(rows, OPERATOR_STATE, row)
     return (
         f"What the paper measures is not said. For {row.case} our router has "
@@ -194,7 +168,7 @@ def _grouping_latency(rows: Sequence[Row], off: Sequence[Row]) -> str:
     )
 
 
-WHY: Mapping[str, Callable[[Sequence[Row], Sequence[Row]], str]] = {
+WHY: Mapping[str, Why] = {
     "4": _latency,
     "6": _throughput,
     "8": _imbalance,

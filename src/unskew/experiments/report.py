@@ -24,7 +24,14 @@ COLOURS = {
     "dalton": "#b56576",
     "pd-stream": "#2f6db3",
     "frugal": "#1b8a5a",
-    "ours": "#2f6db3",
+    "hash": "#8c8c8c",
+    "contrand": "#d98c3f",
+    "fastjoin": "#7a5195",
+    "ls-stream": "#2f6db3",
+    "zipf 0.4": "#2f6db3",
+    "zipf 0.6": "#7a5195",
+    "zipf 0.8": "#d98c3f",
+    "ours": "#1b8a5a",
     "paper": "#2b2b2b",
 }
 FLOOR = 1e-7
@@ -187,12 +194,7 @@ def _sizes(experiment: Experiment, sizes: Sizes) -> str:
         f"the statistics that the paper prints. Lines are ours, diamonds are the paper's."
     )
     if sizes is experiment.quick:
-        text = (
-            f"A quick run, with fewer messages than the paper's, which moves imbalance (one tuple "
-            f"is a larger part), replication (fewer rare keys are seen) and most of all throughput "
-            f"and latency, as groupings that learn by intervals have hardly begun and there is one "
-            f"seed. Quote the full run. {text}"
-        )
+        text = f"{experiment.caution} {text}"
         return f'<p class="quick">{escape(text)}</p>'
     return f"<p>{escape(text)}</p>"
 

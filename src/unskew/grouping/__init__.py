@@ -7,6 +7,7 @@ from typing import Any
 from unskew.grouping.base import Grouping, Snapshot, grouping, groupings, register
 from unskew.grouping.bounded_ring import BoundedRing
 from unskew.grouping.cardinality_aware import CardinalityAware
+from unskew.grouping.contrand import ContRand
 from unskew.grouping.d_choices import DChoices
 from unskew.grouping.dagreedy import DAGreedy
 from unskew.grouping.dalton import Dalton
@@ -27,6 +28,7 @@ for _grouping in (
     TwoChoices,
     PartialKey,
     CardinalityAware,
+    ContRand,
     DChoices,
     WChoices,
     DAGreedy,
@@ -56,6 +58,7 @@ sys.modules[__name__].__class__ = _Callable
 __all__ = [
     "BoundedRing",
     "CardinalityAware",
+    "ContRand",
     "DAGreedy",
     "DChoices",
     "Dalton",

@@ -1,10 +1,12 @@
 """The simulator: the real groupings and balancers at any scale."""
 
-from unskew.simulator.arrivals import Arrivals, Bursty, Poisson, Steady, Trace
-from unskew.simulator.engine import Result, StageResult, simulate
+from unskew.simulator.arrivals import Arrivals, Bursty, Poisson, Ramp, Steady, Trace
+from unskew.simulator.engine import simulate
+from unskew.simulator.joining import Join, JoinResult
 from unskew.simulator.latencies import Latencies
 from unskew.simulator.merge import Merge, MergeResult
 from unskew.simulator.nodes import Network, Nodes
+from unskew.simulator.results import Result, StageResult
 from unskew.simulator.saturation import Saturation, saturation
 from unskew.simulator.service import Constant, Exponential, PerKey, Service
 from unskew.simulator.stage import Stage
@@ -14,6 +16,8 @@ __all__ = [
     "Bursty",
     "Constant",
     "Exponential",
+    "Join",
+    "JoinResult",
     "Latencies",
     "Merge",
     "MergeResult",
@@ -21,6 +25,7 @@ __all__ = [
     "Nodes",
     "PerKey",
     "Poisson",
+    "Ramp",
     "Result",
     "Saturation",
     "Service",

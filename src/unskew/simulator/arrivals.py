@@ -99,6 +99,47 @@ class Poisson(Arrivals):
         return Poisson(self.rate * times, seed=self.seed)
 
 
+class Ramp(Arrivals):
+    """A rate that grows to its full height, and stays there: as one looks for a bottleneck.
+
+    Balancers learn before the limit is reached, so that what they had not yet balanced is no
+    backlog for the rest of the run.
+
+    Parameters
+    ----------
+    rate : float
+        Tuples a second once the rate is at its height, above 0.
+    tuples : int
+        How many come before that.
+    begin : float, default 0.25
+        Part of the rate at the beginning, between 0 and 1.
+
+    Examples
+    --------
+    >>> times, _ = Ramp(10.0, tuples=20).times(0, 40, 0.0)
+    >>> (1 / np.diff(times)[[0, 10, 20, -1]]).round(1).tolist()
+    [3.1, 6.8, 10.0, 10.0]
+    """
+
+    def __init__(self, rate: float, *, tuples: int, begin: float = 0.25) -> None:
+        self.rate = number("rate", rate, above=0)
+        self.tuples = whole_number("tuples", tuples, least=1, most=2**62)
+        self.begin = number("begin", begin, above=0, below=1)
+
+    def times(self, start: int, stop: int, clock: float) -> tuple[NDArray[np.float64], float]:
+        """Return the times of tuples `start` up to `stop`, and the clock after them."""
+        numbers = np.arange(start + 1, stop + 1, dtype=np.float64)
+        # Rates grow with the number of the tuple, so the time is the integral of 1 / rate.
+        growth = (1 - self.begin) / self.begin
+        part = np.minimum(numbers / self.tuples, 1.0)
+        slow = self.tuples * np.log1p(growth * part) / (1 - self.begin)
+        return (slow + np.maximum(numbers - self.tuples, 0.0)) / self.rate, 0.0
+
+    def faster(self, times: float) -> Ramp:
+        """Return the same arrivals at a rate so many times as high."""
+        return Ramp(self.rate * times, tuples=self.tuples, begin=self.begin)
+
+
 class Bursty(Arrivals):
     """Poisson arrivals whose rate is `burst` times the quiet one for part of every period.
 

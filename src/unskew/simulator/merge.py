@@ -13,7 +13,7 @@ from unskew.simulator.latencies import Latencies
 from unskew.simulator.nodes import Nodes
 from unskew.simulator.queues import serve
 from unskew.simulator.service import Service
-from unskew.simulator.stage import NO_TUPLES, Tuples
+from unskew.simulator.tuples import NO_TUPLES, Tuples
 from unskew.tally import KeyIndex
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)

@@ -53,6 +53,11 @@ class Nodes:
             )
         return [number("speed", float(speed), above=0) for speed in speeds]
 
+    def speeds_at(self, now: float) -> NDArray[np.float64]:
+        """Return the speed of each node at a time."""
+        row: NDArray[np.float64] = self.speeds[np.searchsorted(self.starts, now, side="right") - 1]
+        return row
+
     def of(self, instances: int) -> NDArray[np.int32]:
         """Return the node of each instance."""
         return (np.arange(instances) % self.count).astype(np.int32)

@@ -11,8 +11,9 @@ import numpy as np
 from unskew.errors import BadParameter
 from unskew.parameters import number
 from unskew.simulator.arrivals import Arrivals
-from unskew.simulator.engine import Result, simulate
-from unskew.simulator.stage import Stage
+from unskew.simulator.contract import AnyStage
+from unskew.simulator.engine import simulate
+from unskew.simulator.results import Result
 from unskew.workloads.base import Workload
 
 BACKLOG = 0.02
@@ -38,7 +39,7 @@ class Saturation:
 def saturation(
     workload: Workload,
     arrivals: Arrivals,
-    stages: Sequence[Stage],
+    stages: Sequence[AnyStage],
     *,
     precision: float = 0.01,
     progress: Progress | None = None,
@@ -67,7 +68,7 @@ def saturation(
 
     Examples
     --------
-    >>> from unskew.simulator import Constant, Steady
+    >>> from unskew.simulator import Constant, Stage, Steady
     >>> from unskew.workloads import Zipf
     >>> stage = Stage("count", instances=4, service=Constant(0.001))
     >>> found = saturation(Zipf(1.0, 100, 20_000), Steady(100.0), [stage])

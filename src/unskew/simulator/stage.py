@@ -4,54 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.balance import Balancer, NodeLoads, Plan, Report
+from unskew.balance import Balancer, Plan, Report
 from unskew.errors import BadParameter
 from unskew.parameters import number, whole_number
 from unskew.simulator.meter import Meter
 from unskew.simulator.nodes import Network, Nodes
 from unskew.simulator.queues import serve
+from unskew.simulator.results import StageResult
 from unskew.simulator.routing import ByGrouping, ByPlan, Marks, Router
 from unskew.simulator.series import Series
 from unskew.simulator.service import Service
+from unskew.simulator.tuples import NO_TUPLES, Tuples
+from unskew.simulator.watch import Watch, node_loads, pause
 from unskew.tally import KeyIndex, KeyTally
-
-
-class Tuples(NamedTuple):
-    """Tuples on their way: when and from which source they come, their key, when they were born."""
-
-    times: NDArray[np.float64]
-    sources: NDArray[np.int32]
-    keys: NDArray[np.uint64]
-    born: NDArray[np.float64]
-
-    def pick(self, which: Any) -> Tuples:
-        """Return some of them, by slice or order."""
-        return Tuples(*(column[which] for column in self))
-
-    def join(self, others: Tuples) -> Tuples:
-        """Return these and others."""
-        return Tuples(
-            np.concatenate((self.times, others.times)),
-            np.concatenate((self.sources, others.sources)),
-            np.concatenate((self.keys, others.keys)),
-            np.concatenate((self.born, others.born)),
-        )
-
-
-_NO_SERVICES: NDArray[np.float64] = np.empty((3, 0))
-"""Instance, start and end of each service."""
 
 HOTTEST = 16
 """Keys of most service that a report tells of, for each instance."""
-
-NO_TUPLES = Tuples(
-    np.empty(0), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.uint64), np.empty(0)
-)
 
 
 @dataclass(frozen=True)
@@ -126,6 +99,17 @@ class Stage:
         """Whether the plan alone says where a key is."""
         return self.shards is not None and self.grouping == "key"
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether something is looked at from time to time: where there is a balancer."""
+        return self.balancer is not None
+
+    def start(
+        self, place: int, source_nodes: NDArray[np.int32], seed: int, width: float, *, keys: bool
+    ) -> Running:
+        """Return the stage ready to run."""
+        return Running(self, place, source_nodes, seed, width, keys=keys)
+
 
 class Running:
     """A stage while it is simulated."""
@@ -160,8 +144,7 @@ class Running:
         self._meter = Meter(shards, by_key=stage.is_planned)
         self._state_bytes = np.zeros(shards)
         self._hot_bytes: dict[int, float] = {}
-        self._since = 0.0
-        self._services = _NO_SERVICES
+        self._watch = Watch(stage.instances)
 
     def process(self, tuples: Tuples, watermark: float) -> Tuples:
         """Route and serve tuples that come in the order of time; none later is before `watermark`.
@@ -189,17 +172,17 @@ class Running:
         if self.stage.balancer is not None:
             shards = self._router.shards(self.plan, ready.keys, marks)
             self._meter.add(ready.keys, shards, busy)
-            self._services = np.hstack((self._services, np.stack((targets, left - busy, left))))
+            self._watch.add(targets, left - busy, left)
         if self.tally is not None:
             self.tally.add(self._index.ids(ready.keys), targets)
         return ready._replace(times=left, sources=targets)
 
     def control(self, now: float) -> None:
         """Show the balancer what was measured since the last time, and carry out its plan."""
-        seconds = now - self._since
+        seconds = now - self._watch.since
         if self.stage.balancer is None or seconds <= 0:
             return
-        utilisation, queues = self._state_at(now)
+        utilisation, queues = self._watch.look(now)
         meter, hot = self._meter, self.plan.hot
         self._state_bytes += meter.rows * self.stage.row_bytes
         for key, rows in meter.rows_of(hot).items():
@@ -213,21 +196,23 @@ class Running:
             queues=queues,
             hot=meter.hottest(HOTTEST * self.stage.instances, also=hot),
             can_split=self.stage.can_split,
-            nodes=self._node_loads(utilisation),
+            nodes=node_loads(self.stage.nodes, utilisation),
         )
         plan = self.stage.balancer.next_plan(self.plan, report)
         self._move_state(plan, now)
         self.plan = plan
         self._meter = Meter(plan.shards, by_key=self.stage.is_planned)
-        self._since = now
 
-    def _node_loads(self, utilisation: NDArray[np.float64]) -> NodeLoads:
-        """Return the load of each node: each of its instances has a core of its own."""
-        count = self.stage.nodes.count
-        cores = np.bincount(self.nodes, minlength=count)
-        busy = np.bincount(self.nodes, utilisation, count)
-        names = tuple(str(number) for number in range(count))
-        return NodeLoads(names, self.nodes, busy / np.maximum(cores, 1), np.zeros(count))
+    def result(self, end: float) -> StageResult:
+        """Return what was measured until a time."""
+        return StageResult.of(
+            self.stage.name,
+            self.series,
+            end,
+            locality=self.local / self.hops,
+            replication_factor=None if self.tally is None else self.tally.replication_factor,
+            moves=self.moves,
+        )
 
     def _move_state(self, plan: Plan, now: float) -> None:
         """Let instances stand still while state goes where the next plan wants it."""
@@ -242,21 +227,7 @@ class Running:
                 self._pause(now, copy, int(plan.assignment[home[0]]), size / len(copies))
 
     def _pause(self, now: float, giver: int, taker: int, size: float) -> None:
-        if giver != taker:
-            for instance in (giver, taker):
-                begin = max(float(self._free[instance]), now)
-                self._free[instance] = begin + size * self.stage.move_seconds_per_byte
-
-    def _state_at(self, now: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return how busy each instance was since the last time, and the tuples it has now."""
-        places, starts, ends = self._services
-        instances = places.astype(np.int64)
-        served = np.maximum(np.minimum(ends, now) - np.maximum(starts, self._since), 0)
-        busy = np.bincount(instances, weights=served, minlength=self.stage.instances)
-        waits = ends > now
-        self._services = self._services[:, waits]
-        queues = np.bincount(instances[waits], minlength=self.stage.instances)
-        return busy / (now - self._since), queues
+        pause(self._free, now, giver, taker, size * self.stage.move_seconds_per_byte)
 
     def _travel(self, tuples: Tuples, marks: Marks, watermark: float) -> tuple[Tuples, Marks]:
         """Let the hop take its time; return those that have come, in the order in which they do."""
