@@ -94,7 +94,7 @@ def native(left: DataFrame, right: DataFrame, scratch: str, name: str) -> list[f
 
 def throughput(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
     """Print how long joins take, of skewed keys and of uniform ones."""
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     print(
         "\n| keys | rows a batch | way | seconds of each batch | median | times ours | rows out |"
     )
@@ -107,7 +107,7 @@ def throughput(spark: SparkSession, scratch: str, rows: int, batches: int) -> No
 
         left, right = streams(spark, folder, batches, draw)
         times = {}
-        pipeline = join(left, right, "key", within=BATCH_SECONDS / 2, instances=4)
+        pipeline = join(left, right, "key", within=BATCH_SECONDS / 2)
         times["unskew"], _ = ours(pipeline, scratch, f"ours-{exponent}")
         times["Spark, in memory"] = native(left, right, scratch, f"memory-{exponent}")
         with setting(spark, "spark.sql.streaming.stateStore.providerClass", ROCKS):
@@ -201,7 +201,7 @@ def moving(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
 
 
 PARTS: Parts = {
-    "throughput": (throughput, 2, 40_000, 5),
+    "throughput": (throughput, 2, 100_000, 4),
     "skew": (skew, INSTANCES, 10_000, 8),
     "moving": (moving, INSTANCES, 20_000, 14),
 }

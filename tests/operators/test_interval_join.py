@@ -143,3 +143,14 @@ def test_each_pair_comes_once_and_each_row_without_one_alone(
 def test_what_cannot_be_joined_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(BadParameter, match=message):
         IntervalJoin(*arguments)
+
+
+def test_times_far_apart_are_in_order_too() -> None:
+    far = 2**60
+    rows = [Event(LEFT, "a", far, 0), Event(LEFT, "a", 5, 1), Event(RIGHT, "a", 6, 2)]
+    rows += [Event(RIGHT, "b", -far, 0), Event(RIGHT, "a", far + 1, 1)]
+    found = run(IntervalJoin(1, 1), [batch_of(rows)], "key", time="time")
+    assert [tuple(row.values()) for row in found[0].to_pylist()] == [
+        ("a", far, 0, far + 1, 1),
+        ("a", 5, 1, 6, 2),
+    ]

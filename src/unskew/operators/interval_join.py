@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -167,7 +168,7 @@ class IntervalJoin(Operator):
 
     def _meet(self, rows: _Rows, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> _Meeting:
         """Return which of some rows of the right stream each of some of the left one meets."""
-        ours, theirs = rows.ordered(left), rows.ordered(right)
+        ours, theirs = (rows.order[chosen[rows.order]] for chosen in (left, right))
         first, last = np.empty((2, ours.size), dtype=np.int64)
         _ranges(
             *(rows.key[ours], rows.time[ours], rows.key[theirs], rows.time[theirs]),
@@ -310,13 +311,14 @@ class _Rows:
         kept: NDArray[np.bool_] = self.is_stored & ~self.is_mark
         return kept
 
-    def ordered(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the places of some rows in the order of key and time; null is no key."""
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """Places of all rows that have a key, in the order of key and time."""
+        places = _order(self.key, self.time)
         for key in self.keys:
             if key.null_count:
-                chosen = chosen & key.is_valid().to_numpy(zero_copy_only=False)
-        places = np.flatnonzero(chosen)
-        return places[np.lexsort((self.time[places], self.key[places]))]
+                places = places[key.is_valid().to_numpy(zero_copy_only=False)[places]]
+        return places
 
 
 @dataclass(frozen=True)
@@ -344,6 +346,18 @@ class _Meeting:
             left, right = np.empty((2, min(_PAIRS, total - start)), dtype=np.int64)
             at, offset = _expand(self.first, self.last, at, offset, left, right)
             yield self.left[left], self.right[right]
+
+
+def _order(key: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places in the order of key and time."""
+    if not key.size:
+        return np.empty(0, dtype=np.int64)
+    first = int(time.min())
+    span = int(time.max()) - first + 1
+    if (int(key.max()) + 1) * span >= 2**63:
+        return np.lexsort((time, key))
+    # One number for both sorts four times as fast.
+    return np.argsort(key * span + (time - first))
 
 
 @kernel

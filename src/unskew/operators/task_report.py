@@ -143,19 +143,14 @@ class TaskReport:
         split : array of uint64
             As of `count`.
         """
-        known, places = np.unique(shards, return_inverse=True)
-        for shard, total in zip(known.tolist(), _sums(places, pairs.counts), strict=True):
-            _add(self.pairs, shard, total)
-        hashes, places = np.unique(pairs.hashes, return_inverse=True)
-        if hashes.size:
-            totals = _sums(places, pairs.counts)
-            self.hot_pairs = _hottest(self.hot_pairs, hashes, totals, split)
-
-
-def _sums(places: NDArray[np.intp], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of the counts of each place."""
-    sums: NDArray[np.int64] = np.bincount(places, counts).astype(np.int64)
-    return sums
+        if not shards.size:
+            return
+        totals = np.bincount(shards, pairs.counts)
+        for shard in np.flatnonzero(totals).tolist():
+            _add(self.pairs, shard, int(totals[shard]))
+        starts = np.flatnonzero(np.diff(pairs.hashes, prepend=~pairs.hashes[:1]) != 0)
+        of_key = np.add.reduceat(pairs.counts, starts)
+        self.hot_pairs = _hottest(self.hot_pairs, pairs.hashes[starts], of_key, split)
 
 
 def _add(counts: dict[int, int], shard: int, more: np.integer[Any] | int) -> None:
