@@ -31,6 +31,7 @@ from bench_pipeline import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from unskew.balance import LsStream
 from unskew.metrics import load_imbalance
 from unskew.operators.base import Changes
 from unskew.operators.interval_join import IntervalJoin
@@ -143,11 +144,12 @@ def waiting(left: DataFrame, right: DataFrame, **options: Any) -> Pipeline:
 
 
 WAYS: dict[str, dict[str, Any]] = {
-    "hash": {"balancer": "static"},
-    "contrand": {"balancer": "static", "grouping": "contrand"},
-    "fastjoin": {"balancer": "fastjoin"},
-    "greedy": {"balancer": "greedy"},
     "ls-stream": {"balancer": "ls-stream"},
+    "ls-stream, moving alone": {"balancer": LsStream(can_split=False)},
+    "greedy": {"balancer": "greedy"},
+    "fastjoin": {"balancer": "fastjoin"},
+    "contrand": {"balancer": "static", "grouping": "contrand"},
+    "hash": {"balancer": "static"},
 }
 
 
@@ -202,7 +204,7 @@ def moving(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
 
 PARTS: Parts = {
     "throughput": (throughput, 2, 100_000, 4),
-    "skew": (skew, INSTANCES, 10_000, 8),
+    "skew": (skew, INSTANCES, 10_000, 6),
     "moving": (moving, INSTANCES, 20_000, 14),
 }
 
