@@ -45,6 +45,13 @@ def whole_number(name: str, value: object, *, least: int, most: int) -> int:
     return int(value)
 
 
+def one_of(name: str, value: object, known: Collection[str]) -> str:
+    """Return `value` if it is one of the texts that are known, else raise `BadParameter`."""
+    if not isinstance(value, str) or value not in known:
+        raise BadParameter(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    return value
+
+
 def number(
     name: str,
     value: object,

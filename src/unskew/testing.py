@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from unskew.balance import Plan
 from unskew.keys import hash_keys
 from unskew.operators import Operator
-from unskew.operators.base import TIME
-from unskew.operators.interval_join import STORED
+from unskew.operators.base import STORED, TIME
 from unskew.operators.task import MOST_BYTES, Work, task_of
 from unskew.state.manifest import Run
 from unskew.state.runs import HASH, NEVER, NO_WATERMARK
@@ -71,7 +70,7 @@ def run(
     state: dict[int, tuple[Run, ...]] = {}
     watermark = NO_WATERMARK
     bound = None
-    hot: dict[int, frozenset[int]] = {}
+    earlier = plans[0]
     with TemporaryDirectory(prefix="unskew-testing-") as folder:
         reader = SegmentReader(Path(folder))
         for number, batch in enumerate(batches):
@@ -82,7 +81,7 @@ def run(
             )
             plan = plans[min(number, len(plans) - 1)]
             rows = _rows(batch, bound, keys, values, time)
-            rows, chosen = _sent(plan, rows)
+            rows, chosen = _sent(bound, plan, rows)
             made: list[pa.RecordBatch] = []
             parts: list[pa.RecordBatch] = []
             changed: dict[int, tuple[Run, ...]] = {}
@@ -96,7 +95,7 @@ def run(
                     segment=Path(folder) / f"{number}-{instance}.arrow",
                     late=late,
                     watermark=watermark,
-                    cooled={key for key in hot if not hot[key] <= plan.copies(key)},
+                    cooled=plan.cooled(earlier),
                     most_bytes=most_bytes,
                 )
                 task = task_of(work, reader)
@@ -109,7 +108,7 @@ def run(
             out.append(_in_order(pa.Table.from_batches(made, schema).combine_chunks(), schema))
             # All at once: tasks of one batch do not see what the others write.
             state = state | changed
-            hot = {key: plan.copies(key) for key in plan.hot}
+            earlier = plan
     return out
 
 
@@ -117,10 +116,12 @@ def _at(watermarks: Sequence[int], number: int) -> int:
     return watermarks[number] if number < len(watermarks) else NO_WATERMARK
 
 
-def _sent(plan: Plan, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
+def _sent(
+    operator: Operator, plan: Plan, rows: pa.RecordBatch
+) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
     """Return the rows, with the instance of each: those of a join go wherever partners may be."""
     hashes, turns = rows.column(HASH).to_numpy(), np.arange(rows.num_rows)
-    if STORED not in rows.schema.names:
+    if not operator.looks_everywhere:
         return rows, plan.route(hashes, turns)
     places, chosen, is_kept = plan.route_to_all(hashes, turns)
     sent = rows.take(pa.array(places))

@@ -164,9 +164,13 @@ def test_partners_of_a_window_are_in_the_same_one(
     assert with_keys(found) == with_keys(native(plain(left, right, how, "l.w = r.w"), tmp_path))
 
 
-def test_subgroups_find_the_same_pairs(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("instances", [1, 3, 4])
+def test_groups_find_the_same_pairs(
+    spark: SparkSession, folder: Path, tmp_path: Path, instances: int
+) -> None:
     left, right = sides(spark, folder, "1 hour")
-    found, reports = joined(left, right, tmp_path, grouping="contrand", balancer="static")
+    options = {"grouping": "contrand", "balancer": "static", "instances": instances}
+    found, reports = joined(left, right, tmp_path, **options)
     assert found == at_once(spark, folder, "inner")
     assert sum(report.rows for report in reports) == 2 * (FILES * ROWS + 2)
 

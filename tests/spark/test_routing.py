@@ -26,9 +26,9 @@ from unskew.errors import (
 )
 from unskew.grouping import Frugal, base
 from unskew.keys import hash_keys
-from unskew.operators.interval_join import STORED
+from unskew.operators.base import STORED
 from unskew.spark import compiled, explain, profile, repartition
-from unskew.spark.routing import Way, sent_to_all
+from unskew.spark.routing import Way, route_to_all
 from unskew.spark.versions import check_session
 from unskew.state.runs import HASH
 
@@ -298,7 +298,7 @@ def test_rows_of_a_join_go_to_all_that_may_have_partners(spark: SparkSession) ->
     plan = Plan(np.arange(16, dtype=np.int32) % 5, 5, hot=hot)
     rows = spark.range(1000).select("id", F.xxhash64(F.col("id") % 50).alias(HASH))
     way = Way(compiled.instance(plan, F.col(HASH), F.col("id")), "", "")
-    copies, way = sent_to_all(rows, plan, way)
+    copies, way = route_to_all(rows, plan, way)
     found = copies.select("id", way.instance.alias("instance"), STORED).collect()
     numbers = np.arange(1000)
     places, instances, is_kept = plan.route_to_all(keys[numbers % 50], numbers)

@@ -126,7 +126,7 @@ class Player:
                 stage=number,
                 late=base.facts.get("watermark", NO_WATERMARK),
                 watermark=watermark,
-                cooled=before.hot.keys() - self.plan.hot.keys(),
+                cooled=self.plan.cooled(before),
             )
             task = task_of(work, SegmentReader(self.checkpoint.segments))
             out = sum(

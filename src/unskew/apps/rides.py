@@ -242,6 +242,6 @@ def _nearby(found: DataFrame) -> Iterator[str]:
 def _moved(reports: Sequence[BatchReport]) -> str:
     figures = _figures(reports)
     return (
-        f"{figures['migrations']:,} migrations of shards and split keys, with "
+        f"{figures['migrations']:,} moves of shards and split keys, with "
         f"{figures['migrated_bytes']:,} bytes of state; {figures['late_rows']:,} rows came too late"
     )

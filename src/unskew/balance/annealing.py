@@ -19,7 +19,7 @@ _SOJOURN, _MOVED = 0.1, 0.3
 _FULL = 0.99
 """Utilisation at the most: a queue without end has no sojourn time."""
 
-_DEAR = np.uint64(0x6D6F7665)
+_HANDOVERS = np.uint64(0x6D6F7665)
 """Parts what is drawn here from what others draw with the same seed."""
 
 
@@ -47,7 +47,7 @@ class Handover:
     tuples: NDArray[np.float64]
 
     def choose(self, *, seed: int, by_impact: bool = False) -> NDArray[np.bool_]:
-        """Return the shards to hand over: the giver stays, or ties, the more loaded of the two.
+        """Return the shards to hand over, so that the giver ends with at least the taker's load.
 
         Begins with the largest shards that fit, changes one shard or swaps two at a time, and keeps
         the best that it meets.
@@ -81,7 +81,7 @@ class Handover:
         if gains.size:
             _anneal(
                 *(self.giver, self.taker, self.capacity, self.given, self.taken),
-                *(self.tuples, by_impact, spread_seed(seed) ^ _DEAR, chosen, best),
+                *(self.tuples, by_impact, spread_seed(seed) ^ _HANDOVERS, chosen, best),
             )
         return best
 

@@ -16,9 +16,9 @@ from unskew.balance.report import Report
 from unskew.balance.resizing import resized
 from unskew.balance.samples import Samples
 from unskew.balance.splitting import split_hot_keys
-from unskew.errors import BadParameter, BadSnapshot
+from unskew.errors import BadSnapshot
 from unskew.metrics import shard_load
-from unskew.parameters import number, whole_number
+from unskew.parameters import number, one_of, whole_number
 
 LOADS, OBJECTIVES = ("work", "resources"), ("score", "mif")
 
@@ -97,8 +97,8 @@ class LsStream(Balancer):
         seed: int = 0,
     ) -> None:
         self.threshold = number("threshold", threshold, above=0)
-        self.load = _one_of("load", load, LOADS)
-        self.objective = _one_of("objective", objective, OBJECTIVES)
+        self.load = one_of("load", load, LOADS)
+        self.objective = one_of("objective", objective, OBJECTIVES)
         self.can_split = can_split
         self.seed = whole_number("seed", seed, least=0, most=2**63 - 1)
         most = whole_number("samples", samples, least=1, most=1000)
@@ -244,12 +244,6 @@ def _capacity(loads: NDArray[np.float64], report: Report) -> float:
     """Return the load at which an instance would be busy all the time."""
     used = report.utilisation.mean()
     return float(loads.mean() / used) if used > 0 and loads.any() else np.inf
-
-
-def _one_of(name: str, given: str, known: tuple[str, ...]) -> str:
-    if given not in known:
-        raise BadParameter(f"{name} must be one of {', '.join(known)}, not {given!r}")
-    return given
 
 
 def _bounds(instances: tuple[int, int] | None) -> tuple[int, int] | None:

@@ -240,6 +240,10 @@ class Plan:
                 found.append((key, old, new))
         return found
 
+    def cooled(self, before: Plan) -> list[int]:
+        """Return the keys that another plan had hot on an instance where this one has not."""
+        return sorted(key for key in before.hot if not before.copies(key) <= self.copies(key))
+
     def instances_of(self, key: int) -> frozenset[int]:
         """Return every instance that tuples of a key, given by its hash, may go to."""
         if key in self.hot:

@@ -40,7 +40,7 @@ class Samples:
 
     def add(self, values: NDArray[np.float64]) -> None:
         """Add a sample; those of another size are of another time, and forgotten."""
-        before = self._kept[1 - self._most or len(self._kept) :]
+        before = self._kept[max(0, len(self._kept) + 1 - self._most) :]
         if before.shape[1:] != values.shape:
             before = np.empty((0, values.size))
         self._kept = np.vstack((before, values))

@@ -24,6 +24,7 @@ from unskew.operators.base import (
     Operator,
 )
 from unskew.operators.matching import match, select
+from unskew.parameters import one_of
 from unskew.state.runs import EXPIRES, HASH, NEVER, RUN_HEAD, empty, hashes_of
 
 MODES = ("update", "append")
@@ -60,8 +61,7 @@ class Aggregation(Operator):
         mode: str = "update",
         windowed: bool = False,
     ) -> None:
-        if mode not in MODES:
-            raise BadParameter(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        one_of("mode", mode, MODES)
         if mode == "append" and not windowed:
             raise BadParameter(
                 'mode "append" gives what is final, and without a window nothing ever is; give '

@@ -16,6 +16,9 @@ from unskew.state.runs import EXPIRES, HASH, RUN_HEAD, Hashes, empty, run_schema
 TIME, ROWS = "unskew_time", "unskew_rows"
 """Event time of a row in microseconds; how many rows an entry stands for."""
 
+STORED = "unskew_stored"
+"""Whether a row is kept here, or only looks for partners; see `Operator.looks_everywhere`."""
+
 ROW_HEAD, ENTRY_HEAD, PART_HEAD = 2, 3, 4
 """How many columns rows, entries and parts have before the key."""
 
@@ -72,12 +75,16 @@ class Operator(ABC):
         a key that is split are told only when they expire.
     tells_expired : bool
         Whether anything ever comes out of what expires.
+    looks_everywhere : bool
+        Whether rows of a hot key look for partners at every instance that has some of it: then
+        they have the value `STORED`, and are kept by one of the instances.
     """
 
     can_split: ClassVar[bool] = False
     windowed: bool = False
     appends: ClassVar[bool] = False
     tells_expired: bool = True
+    looks_everywhere: ClassVar[bool] = False
 
     keys: tuple[pa.Field, ...]
     values: tuple[pa.Field, ...]
@@ -120,7 +127,7 @@ class Operator(ABC):
         """Return entries of several calls of `fold` as one; by default one after the other."""
         return pa.concat_batches(parts) if parts else empty(self.entry_schema)
 
-    def probes(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+    def is_probe(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return which rows or entries are kept, and counted, elsewhere and only look for partners.
 
         None by default.

@@ -13,24 +13,26 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unskew.errors import BadParameter
-from unskew.kernel import kernel
 from unskew.operators.base import (
     ENTRY_HEAD,
     PART_HEAD,
     ROW_HEAD,
     ROWS,
+    STORED,
     TIME,
     Changes,
     Operator,
     Pairs,
 )
 from unskew.operators.matching import match
+from unskew.operators.meeting import Meeting, in_order
+from unskew.parameters import one_of
 from unskew.state.runs import HASH, RUN_HEAD, empty, hashes_of
 
-SIDE, STORED, ROW = "unskew_side", "unskew_stored", "unskew_row"
+SIDE, ROW = "unskew_side", "unskew_row"
 LEFT_ROW, RIGHT_ROW = "unskew_left", "unskew_right"
-"""Values: which stream a row is of; whether it is kept here, or only looks for partners; a hash of
-all that it holds; and that itself, as a struct of the stream's columns, null in the other one."""
+"""Values, beside `STORED`: which stream a row is of; a hash of all that it holds; and that itself,
+as a struct of the stream's columns, null in the other one."""
 
 _VALUES = (SIDE, STORED, ROW, LEFT_ROW, RIGHT_ROW)
 
@@ -40,9 +42,6 @@ MATCHED, IS_MARK = "unskew_matched", "unskew_is_mark"
 LEFT, RIGHT = 0, 1
 
 HOWS = ("inner", "left", "right", "full")
-
-_PAIRS = 1 << 18
-"""Pairs that come out at a time."""
 
 _COMMON = (TIME, SIDE, ROW, MATCHED, IS_MARK, LEFT_ROW, RIGHT_ROW)
 """What entries and state both have after their keys, in this order."""
@@ -70,15 +69,14 @@ class IntervalJoin(Operator):
 
     can_split: ClassVar[bool] = True
     appends: ClassVar[bool] = True
+    looks_everywhere: ClassVar[bool] = True
 
     def __init__(self, before: int, after: int, how: str = "inner") -> None:
-        if how not in HOWS:
-            raise BadParameter(f"how must be one of {', '.join(HOWS)}, not {how!r}")
         if before + after < 0:
             raise BadParameter(
                 f"no time is at most {before} us before and at most {after} us after another"
             )
-        self.before, self.after, self.how = before, after, how
+        self.before, self.after, self.how = before, after, one_of("how", how, HOWS)
         self.is_outer = (how in ("left", "full"), how in ("right", "full"))
         self.tells_expired = any(self.is_outer)
 
@@ -124,7 +122,7 @@ class IntervalJoin(Operator):
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
-    def probes(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+    def is_probe(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return which rows or entries are kept elsewhere and only look for partners."""
         stored: NDArray[np.bool_] = rows.column(STORED).to_numpy(zero_copy_only=False)
         return ~stored
@@ -166,17 +164,12 @@ class IntervalJoin(Operator):
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
 
-    def _meet(self, rows: _Rows, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> _Meeting:
+    def _meet(self, rows: _Rows, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> Meeting:
         """Return which of some rows of the right stream each of some of the left one meets."""
         ours, theirs = (rows.order[chosen[rows.order]] for chosen in (left, right))
-        first, last = np.empty((2, ours.size), dtype=np.int64)
-        _ranges(
-            *(rows.key[ours], rows.time[ours], rows.key[theirs], rows.time[theirs]),
-            *(self.before, self.after, first, last),
-        )
-        return _Meeting(ours, theirs, first, last)
+        return Meeting.of(rows.key, rows.time, ours, theirs, self.before, self.after)
 
-    def _pairs(self, rows: _Rows, meetings: Sequence[_Meeting]) -> Iterator[pa.RecordBatch]:
+    def _pairs(self, rows: _Rows, meetings: Sequence[Meeting]) -> Iterator[pa.RecordBatch]:
         for meeting in meetings:
             for left, right in meeting.pairs():
                 yield self._output(rows, left, right)
@@ -314,103 +307,11 @@ class _Rows:
     @cached_property
     def order(self) -> NDArray[np.int64]:
         """Places of all rows that have a key, in the order of key and time."""
-        places = _order(self.key, self.time)
+        places = in_order(self.key, self.time)
         for key in self.keys:
             if key.null_count:
                 places = places[key.is_valid().to_numpy(zero_copy_only=False)[places]]
         return places
-
-
-@dataclass(frozen=True)
-class _Meeting:
-    """Rows of the left stream, and for each the range of those of the right one that it meets."""
-
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-    def mark(self, found: NDArray[np.bool_]) -> None:
-        """Note which rows have found a partner."""
-        found[self.left[self.last > self.first]] = True
-        steps = np.zeros(self.right.size + 1, dtype=np.int64)
-        np.add.at(steps, self.first, 1)
-        np.add.at(steps, self.last, -1)
-        found[self.right[np.cumsum(steps[:-1]) > 0]] = True
-
-    def pairs(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Return the places of the two rows of each pair, so many at a time."""
-        total = int((self.last - self.first).sum())
-        at, offset = 0, 0
-        for start in range(0, total, _PAIRS):
-            left, right = np.empty((2, min(_PAIRS, total - start)), dtype=np.int64)
-            at, offset = _expand(self.first, self.last, at, offset, left, right)
-            yield self.left[left], self.right[right]
-
-
-def _order(key: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places in the order of key and time."""
-    if not key.size:
-        return np.empty(0, dtype=np.int64)
-    first = int(time.min())
-    span = int(time.max()) - first + 1
-    if (int(key.max()) + 1) * span >= 2**63:
-        return np.lexsort((time, key))
-    # One number for both sorts four times as fast.
-    return np.argsort(key * span + (time - first))
-
-
-@kernel
-def _ranges(
-    left_key: NDArray[np.int64],
-    left_time: NDArray[np.int64],
-    right_key: NDArray[np.int64],
-    right_time: NDArray[np.int64],
-    before: int,
-    after: int,
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-) -> None:
-    """Fill in the range of the right rows that each left row meets; both are in order."""
-    low = high = 0
-    size = right_key.size
-    for row in range(left_key.size):
-        key, begin, end = left_key[row], left_time[row] - before, left_time[row] + after
-        while low < size and (
-            right_key[low] < key or (right_key[low] == key and right_time[low] < begin)
-        ):
-            low += 1
-        high = max(high, low)
-        while high < size and (
-            right_key[high] < key or (right_key[high] == key and right_time[high] <= end)
-        ):
-            high += 1
-        first[row] = low
-        last[row] = high
-
-
-@kernel
-def _expand(
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    at: int,
-    offset: int,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-) -> tuple[int, int]:
-    """Fill in as many pairs as fit, from a row and an offset in its range; return the next ones."""
-    filled = 0
-    while filled < left.size:
-        here = first[at] + offset
-        if here < last[at]:
-            left[filled] = at
-            right[filled] = here
-            filled += 1
-            offset += 1
-        else:
-            at += 1
-            offset = 0
-    return at, offset
 
 
 def _without(values: pa.Array, bare: pa.Array) -> pa.Array:

@@ -141,7 +141,7 @@ class Task(ABC):
         for shard, run in self._hot.handed_over(self._own):
             self._write(shard, run)
         for shards, entries in buffer.groups():
-            probes = self.work.operator.probes(entries)
+            probes = self.work.operator.is_probe(entries)
             self.report.count(shards, entries, probes, self._hot.hashes)
             hot = shards == self.work.plan.hot_shard(self.work.instance)
             # Hot keys by themselves, as their output waits for that of other instances.
@@ -209,7 +209,7 @@ class Task(ABC):
             return rows
         late = rows.column(TIME).to_numpy() <= self.work.late
         if late.any():
-            self.report.late += int(np.count_nonzero(late & ~self.work.operator.probes(rows)))
+            self.report.late += int(np.count_nonzero(late & ~self.work.operator.is_probe(rows)))
             return rows.filter(pa.array(~late))
         return rows
 

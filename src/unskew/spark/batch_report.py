@@ -30,8 +30,8 @@ class BatchReport:
     seconds : float
         From the call until the next plan was made.
     pause : float
-        Of these, how long the balancers took: what a move holds up, as its state is read where it
-        is needed.
+        Of these, how long the balancers took. Moving costs no other wait: state is read by the task
+        that needs it.
     rows : int
         That came in, late ones among them.
     late : int

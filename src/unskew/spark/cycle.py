@@ -30,7 +30,7 @@ from unskew.spark.columns import quoted
 from unskew.spark.nodes import Pins, live_executors
 from unskew.spark.pipeline_worker import PARTS, REPORT, RESULT, StageWork, unpacked, write_output
 from unskew.spark.replay import Order, order_of
-from unskew.spark.routing import Way, by_plan, send, sent_to_all
+from unskew.spark.routing import Way, by_plan, route_to_all, send
 from unskew.spark.settings import Settings
 from unskew.spark.sinks import Output, Sink
 from unskew.spark.spark_checkpoint import SparkCheckpoint
@@ -215,11 +215,10 @@ class Cycle:
         plan = decision.plans[number]
         before = self.checkpoint.decision(base.version) if base.is_committed else None
         earlier = before.plans[number] if before else plan
-        hot_before = {key: earlier.copies(key) for key in earlier.hot}
         return StageWork(
             operator=self.stages[number].operator,
             plan=plan.to_json(),
-            cooled=sorted(key for key in hot_before if not hot_before[key] <= plan.copies(key)),
+            cooled=plan.cooled(earlier),
             stage=number,
             base=base.version if base.is_committed else None,
             folder=str(self.checkpoint.folder),
@@ -236,8 +235,8 @@ class Cycle:
         taken = rows.select(*stage.columns)
         way = by_plan(taken, plan, F.col(HASH), order, seed=0, is_varied=False)
         names = [quoted(name) for name in taken.columns]
-        if stage.operator.appends and plan.hot:
-            taken, way = sent_to_all(taken, plan, way)
+        if stage.operator.looks_everywhere and plan.hot:
+            taken, way = route_to_all(taken, plan, way)
         sent = self._sent(taken, plan.instances, way).select(*names)
         with _not_adaptive(rows.sparkSession):
             result = sent.mapInArrow(_function(work.run), RESULT).toArrow()

@@ -14,7 +14,7 @@ from pyspark.sql.types import DayTimeIntervalType, StructField, StructType
 
 from unskew.balance import Balancer
 from unskew.errors import BadParameter
-from unskew.operators.base import TIME
+from unskew.operators.base import STORED, TIME
 from unskew.operators.interval_join import (
     LEFT,
     LEFT_ROW,
@@ -22,9 +22,9 @@ from unskew.operators.interval_join import (
     RIGHT_ROW,
     ROW,
     SIDE,
-    STORED,
     IntervalJoin,
 )
+from unskew.parameters import one_of
 from unskew.spark.aggregation_request import arrow_type
 from unskew.spark.columns import check_data_frame, check_names, has_watermark, quoted, row_hash
 from unskew.spark.pipeline import Pipeline
@@ -37,9 +37,9 @@ Length = str | timedelta | float
 GROUPINGS = ("key", "contrand")
 
 MEMBERS = 2
-"""Instances of a subgroup of `contrand`."""
+"""Instances of a group of `contrand`."""
 
-_MEMBER = "unskew_member"
+_TURN, _MEMBER, _KEPT = "unskew_turn", "unskew_member", "unskew_kept"
 
 
 class JoinPipeline(Pipeline):
@@ -92,7 +92,7 @@ def join(
         Decides, after each batch, which instance each shard is on.
     grouping : {"key", "contrand"}, default "key"
         Where the rows of a key are: on the instance of their shard; or, for comparison, on any of
-        the two of a subgroup, where all rows look for partners at both (inner joins only).
+        the two of a group, where all rows look for partners at both (inner joins only).
 
     Examples
     --------
@@ -121,10 +121,17 @@ def join(
     length = None if window is None else _micros(spark, window)
     sides = (_Side(left, LEFT, keys, time, length), _Side(right, RIGHT, keys, time, length))
     both = sides[0].rows(sides[1]).unionAll(sides[1].rows(sides[0]))
-    if grouping == "contrand":
-        both = both.withColumn(_MEMBER, F.explode(F.array(*map(F.lit, range(MEMBERS)))))
+    if instances is None:
+        instances = spark.sparkContext.defaultParallelism
+    hashed = F.xxhash64(*(F.col(quoted(key)) for key in keys))
+    if one_of("grouping", grouping, GROUPINGS) == "contrand":
+        if how != "inner":
+            raise BadParameter(f'grouping="contrand" is for inner joins, not for how={how!r}')
+        both = _in_groups(both, hashed, instances)
     pipeline = JoinPipeline(both, instances=instances, shards=shards, balancer=balancer)
-    places = _places(grouping, how, keys, pipeline)
+    places = _Places(hashed, F.lit(True))
+    if grouping == "contrand":
+        places = _places_in_groups(hashed, pipeline)
     return pipeline.with_stage(_bound(operator, both, keys, sides, suffix, places), "join")
 
 
@@ -135,23 +142,25 @@ class _Places(NamedTuple):
     stored: Column
 
 
-def _places(grouping: str, how: str, keys: list[str], pipeline: Pipeline) -> _Places:
-    hashed = F.xxhash64(*(F.col(quoted(key)) for key in keys))
-    if grouping == "key":
-        return _Places(hashed, F.lit(True))
-    if grouping not in GROUPINGS:
-        raise BadParameter(f"grouping must be one of {', '.join(GROUPINGS)}, not {grouping!r}")
-    if how != "inner":
-        raise BadParameter(f'grouping="contrand" is for inner joins, not for how={how!r}')
-    # The hash of a member: that of the key, but for a remainder that leads to its shard. A bit less
-    # leaves room for that.
-    instances, shards = pipeline.instances, pipeline.shards
+def _in_groups(rows: DataFrame, hashed: Column, instances: int) -> DataFrame:
+    """Return each row once for every instance of its key's group, as `ContRand` has them."""
+    groups = -(-instances // MEMBERS)
+    first = F.pmod(F.pmod(hashed, F.lit(instances)), F.lit(groups))
+    all_members = F.array(*(first + groups * turn for turn in range(MEMBERS)))
+    members = F.filter(all_members, lambda member: member < instances)
+    copies = rows.select("*", F.posexplode(members).alias(_TURN, _MEMBER))
+    kept = F.pmod(F.col(ROW), F.size(members)) == F.col(_TURN)
+    return copies.withColumn(_KEPT, kept)
+
+
+def _places_in_groups(hashed: Column, pipeline: Pipeline) -> _Places:
+    # The hash of a member: that of the key, but for a remainder that leads to a shard of its
+    # instance. Halved first, so that adding the remainder cannot overflow 64 bits.
     half = F.shiftright(hashed, 1)
-    group = F.pmod(hashed, F.lit(-(-instances // MEMBERS)))
-    member = F.pmod(group * MEMBERS + F.col(_MEMBER), F.lit(instances))
-    layer = F.pmod(F.xxhash64(hashed), F.lit(shards // instances))
-    own = half - F.pmod(half, F.lit(shards)) + layer * instances + member
-    return _Places(own, F.pmod(F.col(ROW), F.lit(MEMBERS)) == F.col(_MEMBER))
+    layers = pipeline.shards // pipeline.instances
+    layer = F.pmod(F.xxhash64(hashed), F.lit(layers)) * pipeline.instances
+    own = half - F.pmod(half, F.lit(pipeline.shards)) + layer + F.col(_MEMBER)
+    return _Places(own, F.col(_KEPT))
 
 
 class _Side:

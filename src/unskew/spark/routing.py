@@ -15,7 +15,7 @@ from unskew.balance import Plan
 from unskew.errors import BadParameter, BadPlan
 from unskew.grouping import Key
 from unskew.grouping import grouping as make_grouping
-from unskew.operators.interval_join import STORED
+from unskew.operators.base import STORED
 from unskew.parameters import whole_number
 from unskew.spark import compiled, worker
 from unskew.spark.columns import (
@@ -212,7 +212,7 @@ def send(
     return sent if instance_column else sent.drop(name)
 
 
-def sent_to_all(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
+def route_to_all(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
     """Return rows once for every instance that may have partners of theirs: for joins.
 
     A row is kept where its way leads, and only looks for partners elsewhere: the column `STORED`
@@ -224,6 +224,7 @@ def sent_to_all(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
     everyone = F.array_union(F.array(F.col(kept)), holders)
     copies = chosen.withColumn(target, F.explode(everyone))
     marked = copies.withColumn(STORED, F.col(target) == F.col(kept))
+    # The target is a column by now, and goes through the shuffle with its row.
     return marked.drop(kept), replace(way, instance=F.col(target), is_pure=True)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from unskew.state.runs import NEVER
+
 
 class Run(NamedTuple):
     """Where the rows of one run are.
@@ -19,7 +21,8 @@ class Run(NamedTuple):
     rows : int
         How many rows it has.
     expires, latest : int
-        When the first and the last of them expires, in microseconds.
+        When the first and the last of them expires, in microseconds; checkpoints of before there
+        were joins do not know the last.
     """
 
     file: str
@@ -28,7 +31,7 @@ class Run(NamedTuple):
     checksum: int
     rows: int
     expires: int
-    latest: int
+    latest: int = NEVER
 
 
 Shards = Mapping[int, tuple[Run, ...]]

@@ -22,7 +22,7 @@ from unskew.errors import (
     UnskewError,
 )
 from unskew.keys import hash_keys
-from unskew.parameters import whole_number
+from unskew.parameters import one_of, whole_number
 from unskew.workloads.base import BATCH, MOST, Workload
 from unskew.workloads.readers import CsvReader, ParquetReader, Reader, TextReader
 
@@ -87,8 +87,7 @@ def open_keys(
     [2, 1]
     >>> folder.cleanup()
     """
-    if nulls not in get_args(Nulls):
-        raise BadParameter(f"nulls must be one of {', '.join(get_args(Nulls))}, not {nulls!r}")
+    one_of("nulls", nulls, get_args(Nulls))
     file = Path(path)
     with _readable(file):
         if file.is_dir():

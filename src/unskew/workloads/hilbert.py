@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 from unskew.kernel import compiled, kernel
 
-MOST_ORDER = 31
-"""Cells are int64."""
-
 
 @kernel
 def hilbert_cell(x: int, y: int, order: int) -> int:

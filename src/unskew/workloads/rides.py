@@ -53,7 +53,7 @@ _WAITING = 0.7
 """A taxi has a trip every quarter of an hour, and waits for so much of it where the last ended."""
 
 _HELD = 0.02
-"""Part of the reports that are sent later than they were made, for want of a net."""
+"""Part of the reports that are sent later than they were made, while a taxi has no connection."""
 
 _HOUR_MS = 3_600_000
 _DAY = 24
