@@ -126,6 +126,7 @@ def _sent(
     places, chosen, is_kept = plan.route_to_all(hashes, turns)
     sent = rows.take(pa.array(places))
     column = sent.schema.get_field_index(STORED)
+    is_kept &= sent.column(STORED).to_numpy(zero_copy_only=False)
     return sent.set_column(column, sent.schema.field(STORED), pa.array(is_kept)), chosen
 
 

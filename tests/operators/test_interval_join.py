@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unskew.balance import Plan
 from unskew.errors import BadParameter
 from unskew.keys import hash_keys
-from unskew.operators.interval_join import LEFT, RIGHT, IntervalJoin
+from unskew.operators.interval_join import LEFT, RIGHT, WITHOUT_TIME, IntervalJoin
 from unskew.state.runs import FLUSH
 from unskew.testing import run
 
@@ -55,7 +55,7 @@ RIGHT_ROW = pa.struct({"r_time": pa.int64(), "r_value": pa.int64()})
 
 def batch_of(rows: list[Event]) -> pa.RecordBatch:
     def struct(row: Event, side: int, letter: str) -> dict[str, int] | None:
-        if row.side != side:
+        if row.side % 2 != side:
             return None
         return {f"{letter}_time": row.time, f"{letter}_value": row.value}
 
@@ -104,7 +104,18 @@ def joined(
     return found
 
 
+def hot_on(home: int, *copies: int) -> Plan:
+    """Return a plan that has the first key hot, and its home on an instance."""
+    return Plan(np.array([home, home]), 4, hot={HASHES[0]: copies})
+
+
 @settings(max_examples=300)
+@example(
+    # A key stays hot and loses the instance where its home is, which then moves.
+    [([Event(LEFT, "a", 5, 0)], 0), ([Event(LEFT, "a", 5, 1)], 0), ([Event(RIGHT, "a", 5, 2)], 0)],
+    [hot_on(0, 0, 1), hot_on(2, 0), hot_on(3, 0)],
+    *(2, 2, "full", 1 << 27),
+)
 @given(
     st.lists(st.tuples(st.lists(events, max_size=12), st.integers(0, 10)), min_size=1, max_size=5),
     st.lists(a_plan(), max_size=6),
@@ -154,3 +165,35 @@ def test_times_far_apart_are_in_order_too() -> None:
         ("a", far, 0, far + 1, 1),
         ("a", 5, 1, 6, 2),
     ]
+
+
+def test_rows_without_a_time_are_close_to_nothing() -> None:
+    rows = [Event(LEFT, "a", 100, 0), Event(RIGHT, "a", 100, 1)]
+    batch = batch_of([*rows, Event(LEFT + WITHOUT_TIME, "a", 0, 5)])
+    times = pa.array([100, 100, None], pa.int64())
+    batch = batch.set_column(batch.schema.get_field_index("time"), "time", times)
+    found = run(
+        IntervalJoin(10, 10, "full"),
+        [batch, batch_of([])],
+        "key",
+        time="time",
+        watermarks=[90, FLUSH],
+    )
+    told = Counter(tuple(row.values()) for each in found for row in each.to_pylist())
+    assert told == Counter({("a", 100, 0, 100, 1): 1, ("a", 0, 5, None, None): 1})
+
+
+def test_after_a_flush_nothing_comes_out_again() -> None:
+    alone = [
+        [Event(LEFT, key, time, 0) for key in KEYS[:2] for time in range(1, 7)] for _ in range(2)
+    ]
+    batches = [batch_of(rows) for rows in (*alone, [], [], [], [])]
+    both = {HASHES[0]: (0, 1), HASHES[1]: (0, 1)}
+    plans = [Plan(np.array([0, 1]), 2, hot=hot) for hot in (both, both, {HASHES[1]: (0, 1)}, {})]
+    found = run(
+        *(IntervalJoin(9, 9, "left"), batches, "key"),
+        time="time",
+        watermarks=[0, 0, 0, FLUSH, 0, FLUSH],
+        plans=plans,
+    )
+    assert [each.num_rows for each in found] == [0, 0, 0, 24, 0, 0]

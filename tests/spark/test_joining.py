@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark.balancers import Restless
 
 from unskew.balance import Balancer, LsStream, Plan, Report
-from unskew.errors import BadParameter, UnknownColumn
-from unskew.spark import BatchReport, MemorySink, join
+from unskew.errors import BadParameter, UnknownColumn, WrongCheckpoint
+from unskew.spark import BatchReport, MemorySink, join, read_state
+from unskew.state.resharding import reshard
 
 FILES = 4
 ROWS = 400
@@ -169,7 +170,7 @@ def test_groups_find_the_same_pairs(
     spark: SparkSession, folder: Path, tmp_path: Path, instances: int
 ) -> None:
     left, right = sides(spark, folder, "1 hour")
-    options = {"grouping": "contrand", "balancer": "static", "instances": instances}
+    options = {"grouping": "contrand", "balancer": Restless(), "instances": instances}
     found, reports = joined(left, right, tmp_path, **options)
     assert found == at_once(spark, folder, "inner")
     assert sum(report.rows for report in reports) == 2 * (FILES * ROWS + 2)
@@ -216,6 +217,7 @@ def test_ls_stream_asks_for_no_more_instances_than_it_may(
         ({"within": True}, "a length of time is such as"),
         ({}, "a join needs within= or window="),
         ({"within": 5, "window": 5}, "a join needs within= or window="),
+        ({"window": 0}, "window=0 must be longer than nothing"),
         ({"within": 5, "how": "cross"}, "how must be one of inner, left, right, full, not 'cross'"),
         ({"within": 5, "grouping": "shuffle"}, "grouping must be one of key, contrand"),
         ({"within": 5, "grouping": "contrand", "how": "left"}, "contrand.* is for inner joins"),
@@ -235,6 +237,27 @@ def test_a_key_that_only_one_stream_has_is_named(spark: SparkSession, folder: Pa
     left, right = sides(spark, folder)
     with pytest.raises(UnknownColumn, match="no column 'left_id'; there are 'case', 'key'"):
         join(left, right, "left_id", within=5)
+
+
+def test_a_checkpoint_knows_what_was_joined_how(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    left, right = sides(spark, folder)
+    joined(left, right, tmp_path, within=None, window="5 minutes")
+    with pytest.raises(WrongCheckpoint, match="windows of 300000000 us"):
+        joined(left, right, tmp_path, within=None, window="10 minutes")
+
+
+def test_state_is_read_with_all_that_was_added(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    left, right = sides(spark, folder, "1 day")
+    pipeline = join(left, right, ["case", "key"], within=60, instances=2, shards=4)
+    query = pipeline.start(MemorySink(), tmp_path / "ours", availableNow=True)
+    query.awaitTermination()
+    assert read_state(spark, tmp_path / "ours").count() == 2 * (FILES * ROWS + 2)
+    done = reshard(tmp_path / "ours", 7, tmp_path / "other")
+    assert done.rows == 2 * (FILES * ROWS + 2)
 
 
 def test_both_streams_need_a_watermark(spark: SparkSession, folder: Path) -> None:

@@ -112,7 +112,16 @@ class LsStream(Balancer):
         if not work.any() and not report.hot:
             return plan
         wanted = self._wanted(plan)
-        shown = replace(report, busy=work, can_split=report.can_split and self.can_split)
+        asked = report.busy if report.work is None else report.work
+        # Hot keys in the unit of the loads, which are not seconds where they are resources.
+        is_seconds = self.load == "work" or not asked.any()
+        unit = 1.0 if is_seconds else float(work.sum() / asked.sum())
+        shown = replace(
+            report,
+            busy=work,
+            hot={key: size * unit for key, size in report.hot.items()},
+            can_split=report.can_split and self.can_split,
+        )
         begun = resized(plan, wanted, work)
         hot, work, loads = split_hot_keys(begun, shown, above=1 + self.threshold)
         speeds = self._speed(wanted)

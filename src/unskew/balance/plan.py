@@ -241,8 +241,12 @@ class Plan:
         return found
 
     def cooled(self, before: Plan) -> list[int]:
-        """Return the keys that another plan had hot on an instance where this one has not."""
-        return sorted(key for key in before.hot if not before.copies(key) <= self.copies(key))
+        """Return the keys whose parts another plan had where this one does not look for them."""
+        return sorted(
+            key
+            for key in before.hot
+            if key not in self.hot or not before.holders_of(key) <= self.holders_of(key)
+        )
 
     def instances_of(self, key: int) -> frozenset[int]:
         """Return every instance that tuples of a key, given by its hash, may go to."""

@@ -153,6 +153,10 @@ class Operator(ABC):
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return what comes out of state whose time is over; the engine removes it."""
 
+    def is_told(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which rows may matter for what comes out when they expire: by default all."""
+        return np.ones(rows.num_rows, dtype=np.bool_)
+
     @property
     def part_schema(self) -> pa.Schema:
         """Schema of parts: state of keys that several instances share."""

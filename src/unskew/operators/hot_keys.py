@@ -28,7 +28,7 @@ class HotKeys:
     store : ShardStore
         The state of the stage.
     cooled : collection of int
-        Keys that were hot in the batch before, and are not any more on some instance.
+        Keys whose parts of the batch before are where nobody looks for them now.
     watermark : int
         State up to it is final.
 

@@ -40,6 +40,8 @@ MATCHED, IS_MARK = "unskew_matched", "unskew_is_mark"
 """More of state: whether a row has a partner; whether it is but a mark that another row has one."""
 
 LEFT, RIGHT = 0, 1
+WITHOUT_TIME = 2
+"""Sides; more by 2 are those of rows without a time, which are close to nothing."""
 
 HOWS = ("inner", "left", "right", "full")
 
@@ -144,6 +146,14 @@ class IntervalJoin(Operator):
         pairs = Pairs(np.concatenate(met), np.concatenate(counts))
         return Changes(self._added(rows, found), self._pairs(rows, both), pairs)
 
+    def is_told(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which rows are marks, or may come out alone."""
+        kept = dict(zip(self.run_schema.names[RUN_HEAD:], rows.columns[RUN_HEAD:], strict=True))
+        is_mark = kept[IS_MARK].to_numpy(zero_copy_only=False)
+        matched = kept[MATCHED].to_numpy(zero_copy_only=False)
+        told: NDArray[np.bool_] = is_mark | (self._is_outer(kept[SIDE].to_numpy()) & ~matched)
+        return told
+
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of outer streams that have found no partner."""
         return self._unmatched(rows, RUN_HEAD)
@@ -163,6 +173,11 @@ class IntervalJoin(Operator):
             *(kept[LEFT_ROW], kept[RIGHT_ROW], kept[MATCHED], kept[IS_MARK]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.entry_schema)
+
+    def _is_outer(self, side: NDArray[np.int8]) -> NDArray[np.bool_]:
+        """Return whether rows of these sides come out without a partner."""
+        outer: NDArray[np.bool_] = np.array(self.is_outer * 2)[side]
+        return outer
 
     def _meet(self, rows: _Rows, left: NDArray[np.bool_], right: NDArray[np.bool_]) -> Meeting:
         """Return which of some rows of the right stream each of some of the left one meets."""
@@ -191,7 +206,7 @@ class IntervalJoin(Operator):
         kept &= rows.is_stored
         marks = np.zeros(0, dtype=np.int64)
         if self.tells_expired:
-            outer = np.array(self.is_outer)[rows.side]
+            outer = self._is_outer(rows.side)
             fresh = found & outer & ~rows.is_mark & ~rows.matched & ~kept
             # A row of an earlier batch may have a mark already.
             marks = np.flatnonzero(fresh & ~np.isin(rows.row, rows.row[rows.is_mark]))
@@ -200,7 +215,7 @@ class IntervalJoin(Operator):
         is_mark[chosen.size - marks.size :] = True
         taken = pa.array(chosen)
         bare = pa.array(np.arange(chosen.size) >= chosen.size - marks.size)
-        reach = np.where(rows.side[chosen] == LEFT, self.after, self.before)
+        reach = np.where(rows.side[chosen] % 2 == LEFT, self.after, self.before)
         columns = [
             pa.array(rows.hashes[chosen]),
             pa.array(np.zeros(chosen.size, dtype=np.bool_)),
@@ -223,7 +238,7 @@ class IntervalJoin(Operator):
         row = kept[ROW].to_numpy()
         is_mark = kept[IS_MARK].to_numpy(zero_copy_only=False)
         matched = kept[MATCHED].to_numpy(zero_copy_only=False)
-        alone = np.array(self.is_outer)[side] & ~is_mark & ~matched
+        alone = self._is_outer(side) & ~is_mark & ~matched
         alone &= ~np.isin(row, row[is_mark])
         if not alone.any():
             return empty(pa.schema(list(self.output)))

@@ -56,7 +56,7 @@ class Work:
         State up to it expires. It is later than `late`: what the stage before made final with the
         same watermark is not late here.
     cooled : collection of int
-        Keys that were hot in the batch before, and are not any more on some instance.
+        Keys whose parts of the batch before are where nobody looks for them now.
     most_bytes : int
         Entries to hold.
     """
@@ -331,6 +331,8 @@ class AppendingTask(Task):
             if self.work.operator.tells_expired:
                 before = self._store.expiring(shard, self._hot.cooled_in(shard))
                 rows = pa.concat_batches([before, *self._over.get(shard, ())])
+                # Parts of hot keys go through the driver: none that says nothing.
+                rows = rows.filter(pa.array(self.work.operator.is_told(rows)))
                 if rows.num_rows:
                     yield self.work.operator.expire(self._hot.tell_expired(rows))
             left = self._store.drop_expired(shard)

@@ -162,9 +162,14 @@ class _Cost(NamedTuple):
         rows = np.array([sum(task.rows.values()) + sum(task.probes.values()) for task in tasks])
         pairs = np.array([sum(task.pairs.values()) for task in tasks])
         busy = np.array([task.busy for task in tasks])
+        by_rows = cls(float(busy.sum()) / max(1, int(rows.sum())), 0.0)
         if not pairs.any():
-            return cls(float(busy.sum()) / max(1, int(rows.sum())), 0.0)
-        costs, _ = nnls(np.stack((rows, pairs), axis=1).astype(np.float64), busy)
+            return by_rows
+        try:
+            costs, _ = nnls(np.stack((rows, pairs), axis=1).astype(np.float64), busy)
+        except (RuntimeError, np.linalg.LinAlgError):
+            # An estimate: a query that has committed its batch must not end for want of it.
+            return by_rows
         return cls(*costs.tolist())
 
     def of_shard(self, task: TaskReport, shard: int) -> float:

@@ -191,7 +191,7 @@ class Cycle:
                 _restore(stage.balancer, known["knows"])
             report = report_of(manifest, number, stage)
             following = stage.balancer.next_plan(decision.plans[number], report)
-            plans.append(resized(following, _allowed(stage, following.instances)))
+            plans.append(_for_instances(following, stage))
         self._next = (manifest.version, plans)
         return plans
 
@@ -224,7 +224,7 @@ class Cycle:
             folder=str(self.checkpoint.folder),
             cache=self.settings.cache,
             name=f"{self._driver}-{version}",
-            late=_late(base, number),
+            late=base.late(number),
             watermark=decision.watermark,
             most_bytes=self.settings.most_bytes,
         )
@@ -286,7 +286,7 @@ class Cycle:
             "query": self.spark_checkpoint.query_id(),
             "watermark": watermark,
             "late": [
-                max(_late(base, number), watermark, self._flushed(number, done[number]))
+                max(base.late(number), watermark, self._flushed(number, done[number]))
                 for number in range(len(done))
             ],
             "seconds": seconds,
@@ -358,12 +358,6 @@ class Cycle:
             )
 
 
-def _late(base: Manifest, number: int) -> int:
-    """Return up to when rows of a stage are late: as of Spark, the watermark of the last batch."""
-    marks = base.facts.get("late")
-    return NO_WATERMARK if marks is None else int(marks[number])
-
-
 @contextmanager
 def _not_adaptive(spark: SparkSession) -> Iterator[None]:
     """Keep Spark from leaving out instances that have no rows: they have state that may expire."""
@@ -384,12 +378,18 @@ def _function(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return run
 
 
-def _allowed(stage: Stage, asked: int) -> int:
-    """Return the number of instances: what a balancer asks for, where it may."""
-    if stage.balancer.bounds is None:
-        return stage.instances
-    least, most = stage.balancer.bounds
-    return min(most, max(least, asked))
+def _for_instances(plan: Plan, stage: Stage) -> Plan:
+    """Return a plan for as many instances as a balancer asks for, where it may, or as were given.
+
+    Where another number was given than before, all keys are whole in it.
+    """
+    if stage.balancer.bounds is not None:
+        least, most = stage.balancer.bounds
+        return resized(plan, min(most, max(least, plan.instances)))
+    if plan.instances == stage.instances:
+        return plan
+    new = resized(plan, stage.instances)
+    return Plan(new.assignment, new.instances, new.epoch)
 
 
 def _snapshot(balancer: Balancer) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from unskew.operators.interval_join import (
     RIGHT_ROW,
     ROW,
     SIDE,
+    WITHOUT_TIME,
     IntervalJoin,
 )
 from unskew.parameters import one_of
@@ -119,6 +120,8 @@ def join(
     bounds = (0, 0) if window is not None else (_micros(spark, before), _micros(spark, after))
     operator = IntervalJoin(*bounds, how)
     length = None if window is None else _micros(spark, window)
+    if length is not None and length <= 0:
+        raise BadParameter(f"window={window!r} must be longer than nothing")
     sides = (_Side(left, LEFT, keys, time, length), _Side(right, RIGHT, keys, time, length))
     both = sides[0].rows(sides[1]).unionAll(sides[1].rows(sides[0]))
     if instances is None:
@@ -129,17 +132,18 @@ def join(
             raise BadParameter(f'grouping="contrand" is for inner joins, not for how={how!r}')
         both = _in_groups(both, hashed, instances)
     pipeline = JoinPipeline(both, instances=instances, shards=shards, balancer=balancer)
-    places = _Places(hashed, F.lit(True))
+    places = _Places(hashed, F.lit(True), "" if length is None else f" in windows of {length} us")
     if grouping == "contrand":
-        places = _places_in_groups(hashed, pipeline)
+        places = _places_in_groups(places, pipeline)
     return pipeline.with_stage(_bound(operator, both, keys, sides, suffix, places), "join")
 
 
 class _Places(NamedTuple):
-    """The hash by which rows find their shard, and whether each is kept there."""
+    """The hash by which rows find their shard, whether each is kept there, and that in words."""
 
     hashed: Column
     stored: Column
+    kind: str
 
 
 def _in_groups(rows: DataFrame, hashed: Column, instances: int) -> DataFrame:
@@ -153,14 +157,15 @@ def _in_groups(rows: DataFrame, hashed: Column, instances: int) -> DataFrame:
     return copies.withColumn(_KEPT, kept)
 
 
-def _places_in_groups(hashed: Column, pipeline: Pipeline) -> _Places:
+def _places_in_groups(places: _Places, pipeline: Pipeline) -> _Places:
     # The hash of a member: that of the key, but for a remainder that leads to a shard of its
     # instance. Halved first, so that adding the remainder cannot overflow 64 bits.
-    half = F.shiftright(hashed, 1)
+    half = F.shiftright(places.hashed, 1)
     layers = pipeline.shards // pipeline.instances
-    layer = F.pmod(F.xxhash64(hashed), F.lit(layers)) * pipeline.instances
+    layer = F.pmod(F.xxhash64(places.hashed), F.lit(layers)) * pipeline.instances
     own = half - F.pmod(half, F.lit(pipeline.shards)) + layer + F.col(_MEMBER)
-    return _Places(own, F.col(_KEPT))
+    kind = f"{places.kind} in groups of {pipeline.instances} instances, {pipeline.shards} shards"
+    return _Places(own, F.col(_KEPT), kind)
 
 
 class _Side:
@@ -184,7 +189,8 @@ class _Side:
                 f"{', '.join(marked) or 'a column that it does not have any more'}; name the times "
                 f"of both with time="
             )
-        own = micros(time_column(df, time[side] if time else marked[0]))
+        self.time_name = time[side] if time else marked[0]
+        own = micros(time_column(df, self.time_name))
         # Partners of a window have its end in common, and it is what they expire by.
         self.time = own if window is None else own - F.pmod(own, F.lit(window)) + window
         self.others = [each for each in df.schema if each.name not in keys]
@@ -199,10 +205,11 @@ class _Side:
         own = F.struct(*(F.col(quoted(each.name)) for each in self.others)).cast(self.type)
         none = F.lit(None).cast(other.type)
         left, right = (own, none) if self.side == LEFT else (none, own)
+        side = F.when(self.time.isNull(), self.side + WITHOUT_TIME).otherwise(self.side)
         return self.df.select(
             *(F.col(quoted(key)) for key in self.keys),
             self.time.alias(TIME),
-            F.lit(self.side).cast("byte").alias(SIDE),
+            side.cast("byte").alias(SIDE),
             F.xxhash64(row_hash(self.df), F.lit(self.side)).alias(ROW),
             left.alias(LEFT_ROW),
             right.alias(RIGHT_ROW),
@@ -220,17 +227,20 @@ def _bound(
     """Return the operator, what it takes of its input, and its output."""
     types = {each.name: each.dataType for each in both.schema}
     left, right = sides
-    taken = {*keys, *left.type.names}
+    taken = {name.lower() for name in (*keys, *left.type.names)}
     renamed = StructType(
         [
-            StructField(f"{each.name}{suffix}" if each.name in taken else each.name, each.dataType)
+            StructField(
+                f"{each.name}{suffix}" if each.name.lower() in taken else each.name, each.dataType
+            )
             for each in right.type
         ]
     )
     output = StructType(
         [*(StructField(key, types[key]) for key in keys), *left.type.fields, *renamed.fields]
     )
-    if len(set(output.names)) < len(output.names):
+    # Spark does not tell upper from lower case.
+    if len({name.lower() for name in output.names}) < len(output.names):
         raise BadParameter(
             f"two columns of a join would have the same name among {', '.join(output.names)}; "
             f"rename one, or choose another suffix than {suffix!r}"
@@ -253,7 +263,8 @@ def _bound(
         F.col(RIGHT_ROW).cast(renamed).alias(RIGHT_ROW),
     ]
     bound = operator.bind([pa.field(key, arrow_type(types[key])) for key in keys], values)
-    return Bound(bound, columns, output)
+    times = " and ".join(side.time_name for side in sides)
+    return Bound(bound, columns, output, f"{bound.kind} by {times}{places.kind}")
 
 
 def _check_keys(left: DataFrame, right: DataFrame, keys: list[str]) -> None:

@@ -53,7 +53,7 @@ class StageWork:
     plan : dict
         Of the stage in this batch, as JSON.
     cooled : list of int
-        Keys that were hot in the batch before, and are not any more on some instance.
+        Keys whose parts of the batch before are where nobody looks for them now.
     stage : int
         Number of the stage.
     base : int or None

@@ -223,7 +223,7 @@ def route_to_all(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
     holders = compiled.holders(plan, F.col(HASH))
     everyone = F.array_union(F.array(F.col(kept)), holders)
     copies = chosen.withColumn(target, F.explode(everyone))
-    marked = copies.withColumn(STORED, F.col(target) == F.col(kept))
+    marked = copies.withColumn(STORED, F.col(STORED) & (F.col(target) == F.col(kept)))
     # The target is a column by now, and goes through the shuffle with its row.
     return marked.drop(kept), replace(way, instance=F.col(target), is_pure=True)
 

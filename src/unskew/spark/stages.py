@@ -68,6 +68,7 @@ class Stage:
             self.kind or self.operator.kind,
             self.shards,
             tuple(f"{field.name}: {field.type}" for field in fields),
+            self.operator.appends,
         )
 
 

@@ -31,12 +31,15 @@ class Spec:
         Number of shards.
     state : tuple of str
         The columns of its state, keys included, with their types.
+    appends : bool, default False
+        Whether rows of newer runs add to those of older ones.
     """
 
     name: str
     operator: str
     shards: int
     state: tuple[str, ...]
+    appends: bool = False
 
 
 class Checkpoint:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from unskew.errors import BadParameter
 from unskew.state.inspecting import Chosen
-from unskew.state.runs import RUN_HEAD, merge
+from unskew.state.runs import RUN_HEAD, counting
 from unskew.state.segment import SegmentReader
 
 ROW_GROUP = 1 << 17
@@ -62,8 +62,10 @@ def _tables(chosen: Chosen) -> Iterator[pa.Table]:
     reader = SegmentReader(chosen.store.segments)
     held: list[pa.RecordBatch] = []
     state = chosen.manifest.stages[chosen.stage]
+    spec = chosen.specs[chosen.stage]
     for shard in sorted(state):
-        rows = merge([reader(run) for run in state[shard]], oldest=True)
+        runs = [reader(run) for run in state[shard]]
+        rows = counting(runs, appends=spec.appends, late=chosen.manifest.late(chosen.stage))
         names = _distinct(rows.schema.names[RUN_HEAD:])
         held.append(pa.RecordBatch.from_arrays(rows.columns[RUN_HEAD:], names=names))
         if sum(each.num_rows for each in held) >= ROW_GROUP:

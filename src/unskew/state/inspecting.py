@@ -424,7 +424,8 @@ def _rows(chosen: Chosen, manifest: Manifest, hashes: Hashes) -> pa.RecordBatch 
     places |= {shard: hashes for shard in state if shard >= shards}
     found: list[pa.RecordBatch] = []
     for shard, asked in places.items():
-        found += find([reader(run) for run in state.get(shard, ())], asked)
+        runs = [reader(run) for run in state.get(shard, ())]
+        found += find(runs, asked, appends=chosen.specs[chosen.stage].appends)
     return pa.concat_batches(found) if found else None
 
 

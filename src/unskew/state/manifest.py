@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from unskew.state.runs import NEVER
+from unskew.state.runs import NEVER, NO_WATERMARK
 
 
 class Run(NamedTuple):
@@ -76,6 +76,11 @@ class Manifest:
     def files(self) -> set[str]:
         """Return the names of all segment files that hold state."""
         return {run.file for run in self.runs()}
+
+    def late(self, stage: int) -> int:
+        """Return the time up to which rows that came to a stage are late."""
+        told = self.facts.get("late", ())
+        return int(told[stage]) if stage < len(told) else NO_WATERMARK
 
     def state_bytes(self, stage: int) -> dict[int, int]:
         """Return the bytes of each shard that has state."""

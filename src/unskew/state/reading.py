@@ -10,7 +10,7 @@ import pyarrow as pa
 from unskew.errors import WrongCheckpoint
 from unskew.state.checkpoint import Checkpoint
 from unskew.state.manifest import Manifest
-from unskew.state.runs import RUN_HEAD, merge
+from unskew.state.runs import RUN_HEAD, counting
 from unskew.state.segment import SegmentReader
 
 
@@ -38,9 +38,10 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Return the keys and the state of some shards, without what is ours alone."""
     reader = SegmentReader(checkpoint.segments)
+    appends, late = checkpoint.specs()[stage].appends, manifest.late(stage)
     for shard in shards:
         runs = [reader(run) for run in manifest.stages[stage].get(shard, ())]
         if runs:
-            rows = merge(runs, oldest=True)
+            rows = counting(runs, appends=appends, late=late)
             # By place: a key may be called like a column of the state.
             yield rows.select(range(RUN_HEAD, rows.num_columns))

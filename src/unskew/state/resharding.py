@@ -19,10 +19,10 @@ from unskew.parameters import whole_number
 from unskew.state.checkpoint import Checkpoint
 from unskew.state.decision import Decision
 from unskew.state.files import sync_folder
-from unskew.state.inspecting import choose
-from unskew.state.manifest import Manifest, Run, Shards
+from unskew.state.inspecting import Chosen, choose
+from unskew.state.manifest import Manifest, Run
 from unskew.state.reading import newest_version
-from unskew.state.runs import NO_WATERMARK, hashes_of, merge
+from unskew.state.runs import NO_WATERMARK, counting, hashes_of, merge
 from unskew.state.segment import SegmentReader, SegmentWriter
 from unskew.state.versions import INITIAL, batch_of, version_of
 
@@ -108,7 +108,7 @@ def reshard(checkpoint: Path, shards: int, to: Path, *, most_bytes: int = MOST_B
     _check_target(store.folder, to)
     old = store.decided(manifest.version).plans
     for stage, plan in enumerate(old):
-        _check_whole_keys(store, manifest, stage, plan)
+        _check_whole_keys(chosen, stage, plan)
 
     target = to.absolute()
     part = target.with_name(f".{target.name}.{uuid4().hex}.part")
@@ -117,8 +117,8 @@ def reshard(checkpoint: Path, shards: int, to: Path, *, most_bytes: int = MOST_B
         made.open([replace(spec, shards=shards) for spec in chosen.specs])
         plans = [Plan.even(shards, plan.instances) for plan in old]
         stages = [
-            _dealt(_groups(store, old_stage, most_bytes), made, plan, number)
-            for number, (old_stage, plan) in enumerate(zip(manifest.stages, plans, strict=True))
+            _dealt(_groups(chosen, number, most_bytes), made, plan, number)
+            for number, plan in enumerate(plans)
         ]
         _commit(store, made, manifest, plans, stages)
         if newest_version(store) != manifest.version:
@@ -150,13 +150,12 @@ def _check_target(state: Path, to: Path) -> None:
         raise BadParameter(f"{to} is inside of the state that is copied; name a folder beside it")
 
 
-def _check_whole_keys(store: Checkpoint, manifest: Manifest, stage: int, plan: Plan) -> None:
+def _check_whole_keys(chosen: Chosen, stage: int, plan: Plan) -> None:
     """Refuse if parts of one key's state would meet in one shard: only its operator merges them."""
-    reader = SegmentReader(store.segments)
     parts = [
         shard
-        for shard, runs in manifest.stages[stage].items()
-        if plan.is_hot_shard(shard) and merge([reader(run) for run in runs], oldest=True).num_rows
+        for shard in chosen.manifest.stages[stage]
+        if plan.is_hot_shard(shard) and _rows(chosen, stage, shard).num_rows
     ]
     if plan.hot or parts:
         hot = "hot keys in its plan" if plan.hot else "keys that were hot"
@@ -202,13 +201,20 @@ def _dealt(
     return state
 
 
-def _groups(store: Checkpoint, old: Shards, most_bytes: int) -> Iterator[pa.RecordBatch]:
+def _rows(chosen: Chosen, stage: int, shard: int) -> pa.RecordBatch:
+    """Return all rows of a shard that count."""
+    reader = SegmentReader(chosen.store.segments)
+    runs = [reader(run) for run in chosen.manifest.stages[stage][shard]]
+    late = chosen.manifest.late(stage)
+    return counting(runs, appends=chosen.specs[stage].appends, late=late)
+
+
+def _groups(chosen: Chosen, stage: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Return all rows that count, some shards at a time."""
-    reader = SegmentReader(store.segments)
     held: list[pa.RecordBatch] = []
     size = 0
-    for shard in sorted(old):
-        rows = merge([reader(run) for run in old[shard]], oldest=True)
+    for shard in sorted(chosen.manifest.stages[stage]):
+        rows = _rows(chosen, stage, shard)
         if rows.num_rows:
             held.append(rows)
             size += rows.nbytes

@@ -149,6 +149,23 @@ def merge(runs: Sequence[pa.RecordBatch], *, oldest: bool) -> pa.RecordBatch:
     return living(merged) if oldest else merged
 
 
+def counting(runs: Sequence[pa.RecordBatch], *, appends: bool, late: int) -> pa.RecordBatch:
+    """Return every row of a shard that counts.
+
+    Parameters
+    ----------
+    runs : sequence of pyarrow.RecordBatch
+        All of the shard, the newest first.
+    appends : bool
+        Whether rows of newer runs add to those of older ones.
+    late : int
+        Of those, rows that expire up to this time have expired.
+    """
+    if appends:
+        return merge_appended(runs, oldest=True, after=late)
+    return merge(runs, oldest=True)
+
+
 def living(run: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows without `GONE`."""
     gone = run.column(GONE)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from unskew.state.manifest import Run, Shards
 from unskew.state.runs import (
     EXPIRES,
+    FLUSH,
     NEVER,
     Hashes,
     empty,
@@ -188,7 +189,9 @@ class AppendingStore(ShardStore):
     def drop_expired(self, shard: int) -> Written | None:
         """Leave runs out of which every row has expired; return what is left, if that is less."""
         runs = self.shards.get(shard, ())
-        left = tuple(run for run in runs if run.latest > self._watermark)
+        # Of a flush nothing is left, neither what runs say of older ones.
+        is_flush = self._watermark >= FLUSH
+        left = () if is_flush else tuple(run for run in runs if run.latest > self._watermark)
         if len(left) == len(runs):
             return None
         self.shards[shard] = left
