@@ -50,9 +50,11 @@ def test_the_example_of_the_paper() -> None:
     plan = Plan(np.array([0, 0, 1, 1]), 2)
     assert loads_of(plan, loads).tolist() == [21.5, 7.5]
     assert load_imbalance([21.5, 7.5]) == pytest.approx(0.4828, abs=5e-5)
-    # Any shard is more than half of the difference: the two would only change places.
-    for threshold in (0.2, 1.0):
-        assert LsStream(threshold=threshold).next_plan(plan, report_of(plan, loads)) is plan
+    assert LsStream(threshold=1.0).next_plan(plan, report_of(plan, loads)) is plan
+    # Any shard is more than half of the difference; the smaller one still lowers the larger load.
+    moved = LsStream(threshold=0.2).next_plan(plan, report_of(plan, loads))
+    assert moved.moves(plan) == [(0, 0, 1)]
+    assert loads_of(moved, loads).tolist() == [12, 17]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -121,6 +123,17 @@ def test_a_key_larger_than_an_instance_is_split_and_the_rest_goes_elsewhere() ->
     assert not whole.hot
     # What does not fit is left alone with its instance.
     assert loads_of(whole, work).max() == pytest.approx(151, abs=3)
+
+
+def test_keys_that_share_instances_are_dealt_so_that_loads_are_even() -> None:
+    hot = {8: (0, 1, 2), 9: (0, 1, 3)}
+    plan = Plan(Plan.even(100, 4).assignment, 4, hot=hot)
+    moved = LsStream().next_plan(plan, report_of(plan, np.ones(100), hot=dict.fromkeys(hot, 120.0)))
+    assert {key: set(copies) for key, copies in moved.hot.items()} == {8: {0, 1, 2}, 9: {0, 1, 3}}
+    loads = loads_of(moved, np.ones(100))
+    for key in hot:
+        np.add.at(loads, list(moved.hot[key]), 120 / len(moved.hot[key]))
+    assert load_imbalance(loads) < 0.05
 
 
 def test_instances_are_asked_for_when_they_are_busy_and_given_back_when_not() -> None:

@@ -251,7 +251,7 @@ def test_a_checkpoint_knows_what_was_joined_how(
 def test_state_is_read_with_all_that_was_added(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    left, right = sides(spark, folder, "1 day")
+    left, right = sides(spark, folder, "10 days")
     pipeline = join(left, right, ["case", "key"], within=60, instances=2, shards=4)
     query = pipeline.start(MemorySink(), tmp_path / "ours", availableNow=True)
     query.awaitTermination()

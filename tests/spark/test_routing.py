@@ -296,7 +296,8 @@ def test_rows_of_a_join_go_to_all_that_may_have_partners(spark: SparkSession) ->
     keys = hash_keys(pa.array(range(50)))
     hot = {int(keys[0]): (0, 2, 2), int(keys[7]): (1,), int(keys[30]): (0, 1, 2, 3, 4)}
     plan = Plan(np.arange(16, dtype=np.int32) % 5, 5, hot=hot)
-    rows = spark.range(1000).select("id", F.xxhash64(F.col("id") % 50).alias(HASH))
+    hashed = F.xxhash64(F.col("id") % 50).alias(HASH)
+    rows = spark.range(1000).select("id", hashed, F.lit(True).alias(STORED))
     way = Way(compiled.instance(plan, F.col(HASH), F.col("id")), "", "")
     copies, way = route_to_all(rows, plan, way)
     found = copies.select("id", way.instance.alias("instance"), STORED).collect()

@@ -85,6 +85,23 @@ class Handover:
             )
         return best
 
+    def choose_one(self, least: float) -> NDArray[np.bool_]:
+        """Return the one shard that lowers the larger load of the two most, by more than `least`.
+
+        For where the giver has no shards small enough to stay the more loaded one.
+
+        Examples
+        --------
+        >>> loads = np.array([0.9, 0.6])
+        >>> Handover(1.5, 0.6, 2.0, loads, loads, np.ones(2)).choose_one(0.02).tolist()
+        [False, True]
+        """
+        chosen = np.zeros(self.given.size, dtype=np.bool_)
+        lower = np.minimum(self.given, self.giver - self.taker - self.taken)
+        if lower.size and lower.max() > least:
+            chosen[lower.argmax()] = True
+        return chosen
+
 
 @kernel
 def _sojourn(load: float, capacity: float) -> float:

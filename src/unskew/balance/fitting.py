@@ -73,8 +73,8 @@ def fit_plan(
     single = np.flatnonzero(is_hot & ~is_split)
     chosen = _place(np.concatenate((shares, tuples[single])).astype(np.float64), loads)
     for key, size in _largest_first(keys[is_split], tuples[is_split]):
-        _level(parts[key], size, loads)
-    hot = {key: _turns(part, mean) for key, part in parts.items()}
+        pour(parts[key], size, loads)
+    hot = {key: turns(part, mean) for key, part in parts.items()}
     hot |= {
         key: (instance,)
         for key, instance in zip(keys[single].tolist(), chosen[shards:].tolist(), strict=True)
@@ -142,7 +142,7 @@ def _place(weights: NDArray[np.float64], loads: NDArray[np.float64]) -> NDArray[
     return chosen
 
 
-def _level(part: dict[int, float], size: float, loads: NDArray[np.float64]) -> None:
+def pour(part: dict[int, float], size: float, loads: NDArray[np.float64]) -> None:
     """Pour a split key anew over the instances that it is on, to one level as far as that goes."""
     places = np.array(list(part))
     loads[places] -= list(part.values())
@@ -158,13 +158,13 @@ def _level(part: dict[int, float], size: float, loads: NDArray[np.float64]) -> N
         loads[instance] = levels[count - 1]
 
 
-def _turns(part: dict[int, float], mean: float) -> tuple[int, ...]:
+def turns(part: dict[int, float], mean: float) -> tuple[int, ...]:
     """Return the instances of a split key, each as often as its part asks, well mixed."""
     size = sum(part.values())
-    turns = min(_MOST_TURNS, max(len(part), ceil(_FINENESS * size / mean)))
-    exact = np.array(list(part.values())) * (turns / size)
+    number = min(_MOST_TURNS, max(len(part), ceil(_FINENESS * size / mean)))
+    exact = np.array(list(part.values())) * (number / size)
     counts = np.maximum(1, np.floor(exact).astype(np.int64))
-    short = turns - int(counts.sum())
+    short = number - int(counts.sum())
     if short > 0:
         counts[np.argsort(counts - exact, kind="stable")[:short]] += 1
     counts //= gcd(*counts.tolist())

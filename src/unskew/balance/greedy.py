@@ -43,7 +43,7 @@ class Greedy(Balancer):
     def next_plan(self, plan: Plan, report: Report) -> Plan:
         """Return the plan to use next, `plan` itself if nothing should move."""
         table = plan.assignment.copy()
-        hot, busy, loads = split_hot_keys(plan, report)
+        hot, busy, loads, _ = split_hot_keys(plan, report)
         while loads.max() > (1 + self.threshold) * loads.mean():
             giver, taker = int(loads.argmax()), int(loads.argmin())
             gap = loads[giver] - loads[taker]

@@ -15,7 +15,7 @@ from unskew.balance.plan import Plan
 from unskew.balance.report import Report
 from unskew.balance.resizing import resized
 from unskew.balance.samples import Samples
-from unskew.balance.splitting import split_hot_keys
+from unskew.balance.splitting import Split, levelled, split_hot_keys
 from unskew.errors import BadSnapshot
 from unskew.metrics import shard_load
 from unskew.parameters import number, one_of, whole_number
@@ -47,7 +47,7 @@ class LsStream(Balancer):
     chosen by simulated annealing: load that is made up, time that tuples wait less, few tuples that
     move. The load of an instance is the work of its shards over its speed, as measured. A key with
     more load than an instance may have is split before, where the operator can be: moving cannot
-    help there.
+    help there. Instances that share such a key get as much of it as evens out their loads.
 
     Parameters
     ----------
@@ -123,9 +123,11 @@ class LsStream(Balancer):
             can_split=report.can_split and self.can_split,
         )
         begun = resized(plan, wanted, work)
-        hot, work, loads = split_hot_keys(begun, shown, above=1 + self.threshold)
-        speeds = self._speed(wanted)
-        table = self._handovers(begun, work, loads, speeds, report)
+        split = split_hot_keys(begun, shown, above=1 + self.threshold)
+        if split.hot and split.loads.max() > (1 + self.threshold) * split.loads.mean():
+            split = levelled(split)
+        hot = split.hot
+        table = self._handovers(begun, split, self._speed(wanted), report)
         if begun is plan and hot == dict(plan.hot) and np.array_equal(table, plan.assignment):
             return plan
         return Plan(table, wanted, plan.epoch + 1, hot)
@@ -191,14 +193,13 @@ class LsStream(Balancer):
     def _handovers(
         self,
         plan: Plan,
-        work: NDArray[np.float64],
-        loads: NDArray[np.float64],
+        split: Split,
         speeds: NDArray[np.float64],
         report: Report,
     ) -> NDArray[np.int32]:
         """Return the instance of each shard after as many handovers as are worth it."""
         table = plan.assignment.copy()
-        loads = loads / speeds
+        work, loads = split.busy, split.loads / speeds
         tuples = report.state_bytes if report.stored is None else report.stored
         capacity = _capacity(loads, report)
         mean = loads.mean()
@@ -219,6 +220,8 @@ class LsStream(Balancer):
             chosen = handover.choose(
                 seed=self.seed + (plan.epoch << 12) + turn, by_impact=self.objective == "mif"
             )
+            if not chosen.any():
+                chosen = handover.choose_one(0.1 * self.threshold * mean)
             given, taken = handover.given[chosen].sum(), handover.taken[chosen].sum()
             if given + taken <= _NEXT_TO_NOTHING * mean:
                 stuck[giver] = True

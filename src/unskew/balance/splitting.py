@@ -8,8 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.balance.fitting import pour, turns
 from unskew.balance.plan import Plan
 from unskew.balance.report import Report
+
+_ROUNDS = 4
+"""Times that keys which share instances are poured one after the other."""
 
 _COOL = 0.5
 """A key that is split becomes whole again below so many means: half of what it was split for."""
@@ -26,11 +30,14 @@ class Split(NamedTuple):
         Load of each shard, without its hot keys.
     loads : array of float64
         Load of each instance.
+    sizes : dict of int to float
+        Load of each hot key.
     """
 
     hot: dict[int, tuple[int, ...]]
     busy: NDArray[np.float64]
     loads: NDArray[np.float64]
+    sizes: dict[int, float]
 
 
 def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
@@ -88,7 +95,37 @@ def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
         hot[key] = copies
         # An instance that is named twice takes twice as much.
         np.add.at(loads, list(copies), sizes[key] / len(copies))
-    return Split(hot, busy, loads)
+    return Split(hot, busy, loads, {key: sizes[key] for key in hot})
+
+
+def levelled(split: Split) -> Split:
+    """Return the same instances of each hot key, named as often as evens out the loads.
+
+    Nothing moves by that: only where tuples go that are still to come. An instance that should have
+    nothing more still keeps what it has, and is named once.
+
+    Examples
+    --------
+    >>> split = Split({4: (0, 1)}, np.array([3.0, 1.0]), np.array([5.0, 3.0]), {4: 4.0})
+    >>> even = levelled(split)
+    >>> even.loads.tolist(), sorted(even.hot[4]).count(1) / len(even.hot[4])
+    ([4.0, 4.0], 0.75)
+    """
+    loads = split.loads.copy()
+    parts: dict[int, dict[int, float]] = {}
+    for key, copies in split.hot.items():
+        named, times = np.unique(copies, return_counts=True)
+        shares = times * (split.sizes[key] / len(copies))
+        parts[key] = dict(zip(named.tolist(), shares.tolist(), strict=True))
+    for _ in range(_ROUNDS):
+        for key, part in parts.items():
+            pour(part, split.sizes[key], loads)
+    mean = float(loads.mean())
+    hot = {
+        key: turns({copy: parts[key].get(copy, 0.0) for copy in sorted(set(copies))}, mean)
+        for key, copies in split.hot.items()
+    }
+    return split._replace(hot=hot, loads=loads)
 
 
 def _homes(plan: Plan, report: Report) -> dict[int, int]:
