@@ -252,7 +252,8 @@ def test_state_is_read_with_all_that_was_added(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     left, right = sides(spark, folder, "10 days")
-    pipeline = join(left, right, ["case", "key"], within=60, instances=2, shards=4)
+    options = {"within": 60, "instances": 2, "shards": 4, "balancer": "static"}
+    pipeline = join(left, right, ["case", "key"], **options)
     query = pipeline.start(MemorySink(), tmp_path / "ours", availableNow=True)
     query.awaitTermination()
     assert read_state(spark, tmp_path / "ours").count() == 2 * (FILES * ROWS + 2)
