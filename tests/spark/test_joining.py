@@ -252,8 +252,9 @@ def test_state_is_read_with_all_that_was_added(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     left, right = sides(spark, folder, "10 days")
-    options = {"within": 60, "instances": 2, "shards": 4, "balancer": "static"}
-    pipeline = join(left, right, ["case", "key"], **options)
+    pipeline = join(
+        *(left, right, ["case", "key"]), within=60, instances=2, shards=4, balancer="static"
+    )
     query = pipeline.start(MemorySink(), tmp_path / "ours", availableNow=True)
     query.awaitTermination()
     assert read_state(spark, tmp_path / "ours").count() == 2 * (FILES * ROWS + 2)
