@@ -43,7 +43,10 @@ OWN = ("ls-stream", "ours")
 
 BALANCERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fastjoin": ("fastjoin", {"threshold": 2.2}),
-    "ls-stream": ("ls-stream", {"threshold": 1.0, "load": "resources", "can_split": False}),
+    "ls-stream": (
+        "ls-stream",
+        {"threshold": 1.0, "load": "resources", "objective": "mif", "can_split": False},
+    ),
     "ours": ("ls-stream", {"threshold": 0.2}),
 }
 """Name and parameters of the balancer of each series that has one."""
