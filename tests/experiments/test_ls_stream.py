@@ -15,7 +15,7 @@ from unskew.experiments.ls_stream_skew import STABLE
 from unskew.experiments.ls_stream_topology import (
     BALANCERS,
     KEEP,
-    LOOK,
+    PROBE,
     SERIES,
     Limit,
     Measure,
@@ -95,7 +95,7 @@ def test_the_limit_of_hashing_is_that_of_its_busiest_instance() -> None:
     keys = np.concatenate(list(setting.workload(0).batches()))
     largest = np.bincount(Plan.even(20, 20).shard_of(keys)).max() / keys.size
     # Pairs cost the rest.
-    assert 0.75 < limit * largest * (KEEP + LOOK) < 1.0
+    assert 0.75 < limit * largest * (KEEP + PROBE) < 1.0
 
 
 def test_ours_holds_what_moving_cannot() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from simulator.scripted import Given, Script
 
 from unskew.balance import Balancer, Greedy, Plan, Report
 from unskew.errors import BadParameter
@@ -31,37 +32,9 @@ from unskew.simulator import (
 from unskew.simulator.joining import draw_sides, side_seed
 from unskew.simulator.service import Constant
 from unskew.workloads import Zipf
-from unskew.workloads.base import Generated
 
 INSTANCES, SHARDS, WINDOW, CONTROL = 3, 6, 1.0, 0.5
-KEEP, LOOK, PAIR, MOVE = 0.02, 0.01, 0.005, 0.03
-
-
-class Given(Generated):
-    """A stream of keys that are written down."""
-
-    name = description = "given"
-
-    def __init__(self, keys: Sequence[int]) -> None:
-        super().__init__(len(keys))
-        self.keys = np.array(keys, dtype=np.uint64)
-
-    def draw(self, start: int, stop: int) -> NDArray[np.uint64]:
-        return self.keys[start:stop]
-
-
-class Script(Balancer):
-    """Use these plans in one interval after the other; keep what was reported."""
-
-    name = "script"
-
-    def __init__(self, *plans: Plan) -> None:
-        self.left = list(plans)
-        self.seen: list[Report] = []
-
-    def next_plan(self, plan: Plan, report: Report) -> Plan:
-        self.seen.append(report)
-        return self.left.pop(0) if self.left else plan
+KEEP, PROBE, PAIR, MOVE = 0.02, 0.01, 0.005, 0.03
 
 
 class Model:
@@ -110,7 +83,7 @@ class Model:
                 if other[2] != side and other[3] == key and self.place(key, other[4]) == place
             ]
             self.pairs += [(other, number) for other in found]
-            work = LOOK + KEEP * (place == self.place(key, instance)) + PAIR * len(found)
+            work = PROBE + KEEP * (place == self.place(key, instance)) + PAIR * len(found)
             self.free[place] = max(self.free[place], time) + work
             done.append(self.free[place])
         self.left.append(max(done))
@@ -164,7 +137,7 @@ def play(
 
 def join(**others: Any) -> Join:
     options: dict[str, Any] = {"row_bytes": 1.0, "move_seconds_per_byte": MOVE}
-    return Join("join", INSTANCES, WINDOW, KEEP, LOOK, PAIR, **options | others)
+    return Join("join", INSTANCES, WINDOW, KEEP, PROBE, PAIR, **options | others)
 
 
 def joined(result: Result) -> JoinResult:
@@ -256,7 +229,7 @@ def test_a_report_tells_rows_stored_work_and_hot_keys() -> None:
         *(Given([*keys, 5]), Trace([*times, 1.1])),
         [
             Join(
-                *("join", INSTANCES, WINDOW, KEEP, LOOK, 0.0),
+                *("join", INSTANCES, WINDOW, KEEP, PROBE, 0.0),
                 shards=SHARDS,
                 balancer=script,
                 nodes=nodes,
@@ -267,7 +240,7 @@ def test_a_report_tells_rows_stored_work_and_hot_keys() -> None:
         control=CONTROL,
     )
     first, second = script.seen
-    one = KEEP + LOOK
+    one = KEEP + PROBE
     assert first.rows.tolist() == [2, 1, 1, 0, 0, 0]
     assert first.stored is not None
     assert first.stored.tolist() == [2, 1, 1, 0, 0, 0]
@@ -282,7 +255,7 @@ def test_a_report_tells_rows_stored_work_and_hot_keys() -> None:
     assert second.stored is not None
     assert second.stored.tolist() == [3, 1, 1, 0, 0, 0]
     # One is kept by instance 0 and looks at 1, which has half the speed; the other way round.
-    assert second.hot[1] == pytest.approx(one + LOOK / 0.5 + one / 0.5 + LOOK)
+    assert second.hot[1] == pytest.approx(one + PROBE / 0.5 + one / 0.5 + PROBE)
 
 
 def test_the_series_tells_what_each_instance_was_asked_for() -> None:
@@ -293,7 +266,7 @@ def test_the_series_tells_what_each_instance_was_asked_for() -> None:
     assert stage.looks.tolist() == [0.5, 1.0]
     assert stage.copies.tolist() == [[2, 0, 0], [0, 1, 1]]
     assert stage.stored.tolist() == [[2, 0, 0], [2, 1, 1]]
-    assert stage.asked[1].tolist() == pytest.approx([0, KEEP + LOOK, KEEP + LOOK])
+    assert stage.asked[1].tolist() == pytest.approx([0, KEEP + PROBE, KEEP + PROBE])
     assert stage.load_imbalances.tolist() == pytest.approx([2.0, 1.0])
 
 

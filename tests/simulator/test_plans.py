@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from simulator.scripted import Given, Script
 
-from unskew.balance import Balancer, Greedy, Plan, Report
+from unskew.balance import Balancer, Greedy, Plan
 from unskew.errors import BadParameter
 from unskew.simulator import (
     Constant,
@@ -28,7 +29,6 @@ from unskew.simulator import (
     simulate,
 )
 from unskew.workloads import Zipf
-from unskew.workloads.base import Generated
 
 WORK = 1e-3
 INSTANCES, SHARDS = 4, 12
@@ -36,33 +36,10 @@ INSTANCES, SHARDS = 4, 12
 Copies = dict[int, tuple[int, ...]]
 
 
-class Given(Generated):
-    """A stream of keys that are written down."""
-
-    name = description = "given"
-
-    def __init__(self, keys: Sequence[int] | NDArray[np.uint64]) -> None:
-        super().__init__(len(keys))
-        self.keys = np.array(keys, dtype=np.uint64)
-
-    def draw(self, start: int, stop: int) -> NDArray[np.uint64]:
-        return self.keys[start:stop]
-
-
-class Script(Balancer):
-    """Have these keys hot in one interval after the other; keep what was reported."""
-
-    name = "script"
-
-    def __init__(self, *hot: Copies) -> None:
-        self.left = list(hot)
-        self.seen: list[Report] = []
-
-    def next_plan(self, plan: Plan, report: Report) -> Plan:
-        self.seen.append(report)
-        if not self.left:
-            return plan
-        return Plan(plan.assignment, plan.instances, plan.epoch + 1, self.left.pop(0))
+def hot_in_turn(*hot: Copies) -> Script:
+    """Have these keys hot in one interval after the other."""
+    even = Plan.even(SHARDS, INSTANCES).assignment
+    return Script(*(Plan(even, INSTANCES, 1 + epoch, keys) for epoch, keys in enumerate(hot)))
 
 
 def planned(balancer: Balancer | None, **other: Any) -> Stage:
@@ -113,7 +90,7 @@ def test_hot_keys_are_dealt_to_their_instances_in_turn(
     keys = zipf(4000)
     (first, _), (second, _) = Counter(keys.tolist()).most_common(2)
     hot = {first: copies, second: (2,)}
-    script = Script(hot)
+    script = hot_in_turn(hot)
     result = simulate(
         *(Given(keys), Steady(1000.0), [planned(script)]), sources=sources, control=2.0
     )
@@ -139,7 +116,7 @@ def test_a_report_tells_of_the_keys_with_most_service_and_of_those_that_are_hot(
     keys = np.arange(10_001, dtype=np.uint64) % 500
     service = PerKey(1e-4, 1e-2)
     work = service.work(np.arange(500, dtype=np.uint64), 0) * 10
-    script = Script({int(work.argmin()): (1,)})
+    script = Script(Plan(Plan.even(8, 2).assignment, 2, 1, {int(work.argmin()): (1,)}))
     stage = Stage("count", 2, service, "key", shards=8, balancer=script)
     simulate(Given(keys), Steady(1000.0), [stage], control=5.0005)
     hottest = {key: work[key] for key in np.argsort(-work)[: 2 * 16].tolist()}
@@ -194,7 +171,7 @@ def test_splitting_balances_what_moving_shards_cannot() -> None:
 
 def test_a_key_that_is_whole_again_brings_its_state_home() -> None:
     key, home = 24, 0
-    script = Script({key: (0, 1, 1, 2)}, {})
+    script = hot_in_turn({key: (0, 1, 1, 2)}, {})
     stage = planned(script, row_bytes=100.0, move_seconds_per_byte=1e-3)
     # Tuples of the key alone: 2 before it is hot, 8 while it is, 1 after, far apart.
     times = [1, 2, 11, 12, 13, 14, 15, 16, 17, 18, 20.1, 31]

@@ -26,7 +26,7 @@ from spark.balancers import Restless
 from spark.replay_drill import executors
 
 from unskew.aggregates import Count, Groups
-from unskew.spark import BatchReport, Pipeline, Settings, join, sinks
+from unskew.spark import Pipeline, Settings, join, sinks
 from unskew.state import Checkpoint, shards
 from unskew.state.versions import version_of
 
@@ -74,7 +74,8 @@ def main() -> None:
         query = pipeline.start(
             folder / "out",
             folder / "checkpoint",
-            watch=lambda report: note(folder, report),
+            before=lambda _: (folder / "begun").touch(),
+            watch=lambda report: (folder / f"batch-{report.batch}").touch(),
             settings=Settings(kept=3, grace=float(os.environ.get("GRACE", "0")), clean_every=2),
         )
         while query.isActive and not (folder / f"batch-{batches - 1}").exists():
@@ -142,11 +143,6 @@ def session(folder: Path, master: str) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )
-
-
-def note(folder: Path, report: BatchReport) -> None:
-    (folder / "begun").touch()
-    (folder / f"batch-{report.batch}").touch()
 
 
 Rows = Iterator[pa.RecordBatch]

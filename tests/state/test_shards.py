@@ -1,20 +1,32 @@
-"""The state of shards against a dict: whatever is written, in whatever order, is what is found."""
+"""The state of shards against a model: whatever is written, in whatever order, is what is found."""
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from unskew.state.manifest import Run
-from unskew.state.runs import EXPIRES, GONE, HASH, NEVER, hashes_of, removals, run_schema
+from unskew.state.runs import (
+    EXPIRES,
+    GONE,
+    HASH,
+    NEVER,
+    NO_WATERMARK,
+    hashes_of,
+    removals,
+    run_schema,
+)
 from unskew.state.segment import SegmentReader, SegmentWriter
-from unskew.state.shards import ReplacingStore
+from unskew.state.shards import AppendingStore, ReplacingStore
 
 SCHEMA = run_schema([pa.field("key", pa.string()), pa.field("value", pa.int64())])
 
@@ -103,3 +115,82 @@ def test_what_is_written_grows_with_what_is_touched(tmp_path: Path) -> None:
         return total
 
     assert written_by_touching_the_same(20_000) == written_by_touching_the_same(2_000)
+
+
+class Appended(NamedTuple):
+    """A batch of state that grows: how far time goes on, hashes that are handed over, new rows."""
+
+    seconds: int
+    gone: set[int]
+    rows: list[tuple[int, int]]
+
+
+# Rows are a hash and how much later than the watermark they expire.
+APPENDED = st.lists(
+    st.builds(
+        Appended,
+        st.integers(0, 4),
+        st.sets(st.integers(0, 5), max_size=1),
+        st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), max_size=8),
+    ),
+    max_size=12,
+)
+
+
+@given(APPENDED)
+def test_what_was_added_is_found_until_it_expires(batches: list[Appended]) -> None:
+    model: list[tuple[int, int, int]] = []
+    shards: dict[int, tuple[Run, ...]] = {}
+    late = watermark = NO_WATERMARK
+    everything = np.arange(6, dtype=np.uint64)
+    with TemporaryDirectory() as folder:
+        reader = SegmentReader(Path(folder))
+        for number, batch in enumerate(batches):
+            late, watermark = watermark, max(watermark, 0) + batch.seconds
+            store = AppendingStore(shards, SCHEMA, reader, late, watermark)
+            counting = [row for row in model if row[1] > late]
+            assert as_rows(store.find(7, everything)) == Counter(counting)
+
+            gone = np.array(sorted(batch.gone), dtype=np.uint64)
+            counting = [row for row in counting if row[0] not in batch.gone]
+            new = [(hashed, watermark + after, number) for hashed, after in batch.rows]
+            with SegmentWriter(Path(folder) / str(number)) as writer:
+                store.write(7, appended(new, gone), writer)
+            over = [row for row in counting if row[1] <= watermark]
+            assert as_rows([store.expiring(7, gone)]) == Counter(over)
+            store.drop_expired(7)
+            assert all(run.latest > watermark for run in store.shards[7])
+            model = [row for row in counting if row[1] > watermark] + new
+            shards = {7: store.shards[7]}
+
+
+def appended(rows: list[tuple[int, int, int]], gone: NDArray[np.uint64]) -> pa.RecordBatch:
+    """Return a run that adds rows, and says of some hashes that older ones do not count."""
+    names = (HASH, EXPIRES, "value")
+    added = pa.RecordBatch.from_pylist(
+        [dict(zip(names, row, strict=True)) | {GONE: False, "key": "a"} for row in rows], SCHEMA
+    )
+    both = pa.concat_batches([removals(gone, SCHEMA), added])
+    return both.take(pa.array(np.argsort(hashes_of(both), kind="stable")))
+
+
+def as_rows(runs: list[pa.RecordBatch]) -> Counter[tuple[int, int, int]]:
+    return Counter(
+        (row[HASH], row[EXPIRES], row["value"]) for run in runs for row in run.to_pylist()
+    )
+
+
+def test_a_run_of_which_all_has_expired_is_dropped_without_a_look(tmp_path: Path) -> None:
+    with SegmentWriter(tmp_path / "first") as writer:
+        store = AppendingStore({}, SCHEMA, SegmentReader(tmp_path), NO_WATERMARK, 0)
+        runs = store.write(7, appended([(1, 5, 0), (2, 9, 0)], np.empty(0, np.uint64)), writer).runs
+
+    def refuse(run: Run) -> pa.RecordBatch:
+        raise AssertionError(f"{run} was opened")
+
+    store = AppendingStore({7: runs}, SCHEMA, refuse, 0, 8)
+    assert store.drop_expired(7) is None
+    store = AppendingStore({7: runs}, SCHEMA, refuse, 8, 9)
+    left = store.drop_expired(7)
+    assert left is not None
+    assert left.runs == ()

@@ -9,7 +9,7 @@ from unskew.experiments.disagreements import Why, disagreements
 from unskew.experiments.ls_stream_rides import INSTANCES as RIDE_INSTANCES
 from unskew.experiments.ls_stream_rides import RATE
 from unskew.experiments.ls_stream_rows import BOTTLENECK, HIGHER, LATENCY, LOWER
-from unskew.experiments.ls_stream_topology import BURST, KEEP, KEYS, LOOK, RIDE, SERIES
+from unskew.experiments.ls_stream_topology import BURST, KEEP, KEYS, PROBE, RIDE, SERIES
 from unskew.workloads import Zipf
 
 INSTANCES = 20
@@ -46,7 +46,7 @@ def most_by_moving(exponent: float) -> float:
     >>> most_by_moving(1.0) < most_by_moving(0.6)
     True
     """
-    return 1 / (Zipf(exponent, KEYS, 1).p(1) * (KEEP + LOOK))
+    return 1 / (Zipf(exponent, KEYS, 1).p(1) * (KEEP + PROBE))
 
 
 def _over_skew(rows: Sequence[Row]) -> list[str]:
@@ -80,7 +80,7 @@ def _latency(rows: Sequence[Row], off: Sequence[Row]) -> str:
         "that less than the mean"
     )
     if rows[0].figure == "12":
-        even = 500 * BURST * RATE / RIDE_INSTANCES * RIDE * (KEEP + LOOK)
+        even = 500 * BURST * RATE / RIDE_INSTANCES * RIDE * (KEEP + PROBE)
         text += f": {even:.1f} ms for what comes in a burst if all instances had the same"
     text += "."
     if means.get("contrand", 0.0) > means.get("hash", 0.0):

@@ -22,9 +22,9 @@ from unskew.experiments.ls_stream_topology import (
     CONTROL,
     KEEP,
     KEYS,
-    LOOK,
     PAIR,
     PRECISION,
+    PROBE,
     SERIES,
     SHARDS,
     WINDOW,
@@ -170,8 +170,8 @@ def _stable(
 
 _JOIN = (
     f"{KEYS} keys; windows of {WINDOW:g} s; {1e6 * KEEP:.0f} microseconds to keep a tuple, "
-    f"{1e6 * LOOK:.0f} to look for partners with each copy of it, {1e9 * PAIR:.0f} ns a pair: none "
-    f"of these are in the paper. A look of the balancer every {CONTROL:g} s, {SHARDS} shards for "
+    f"{1e6 * PROBE:.0f} to look for partners with each copy of it, {1e9 * PAIR:.0f} ns a pair: "
+    f"none of these are in the paper. The balancer looks every {CONTROL:g} s, {SHARDS} shards for "
     f"each instance. hash is BiStream, contrand BiStream-ContRand; ls-stream has the paper's "
     f"threshold of 1.0 and its model of load, and moves whole shards; ours measures load, has a "
     f"threshold of 0.2 and splits hot keys. FastJoin moves the same shards, and routers cost "

@@ -54,7 +54,7 @@ BALANCERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 KEYS = 250
 """Of a Zipf stream."""
 
-KEEP, LOOK, PAIR = 3.87e-4, 6.5e-5, 2.5e-8
+KEEP, PROBE, PAIR = 3.87e-4, 6.5e-5, 2.5e-8
 """Seconds to keep a tuple, to look for partners with each copy, and to make a pair."""
 
 RIDE = 1.54
@@ -145,9 +145,9 @@ class Setting:
                 "can_split": True,
             }
         is_ride = self.data == RIDES
-        keep, look, pair = (each * (RIDE if is_ride else 1) for each in (KEEP, LOOK, PAIR))
+        keep, probe, pair = (each * (RIDE if is_ride else 1) for each in (KEEP, PROBE, PAIR))
         return Join(
-            *("join", self.instances, WINDOW, keep, look, pair),
+            *("join", self.instances, WINDOW, keep, probe, pair),
             left=1 / ORDER_EVERY if is_ride else 0.5,
             nodes=shared_nodes(self.nodes, self.instances),
             row_bytes=1.0,
@@ -235,8 +235,8 @@ class Measured:
         Mean, in seconds.
     imbalance, work_imbalance : float
         Of the paper's load, of what is kept and what comes, and of the seconds of service.
-    moves, moved : float
-        Shards and tuples that moved, in the whole run.
+    moves : float
+        Shards that moved, in the whole run.
     over_time : tuple of (float, float)
         End of each slice of the run and the mean latency in it.
     """
@@ -245,7 +245,6 @@ class Measured:
     imbalance: float
     work_imbalance: float
     moves: float
-    moved: float
     over_time: tuple[tuple[float, float], ...]
 
 
@@ -272,7 +271,6 @@ class Measure(Task):
             imbalance=fmean(each.imbalance for each in found),
             work_imbalance=fmean(each.work_imbalance for each in found),
             moves=fmean(each.moves for each in found),
-            moved=fmean(each.moved for each in found),
             over_time=tuple(zip(times, latencies, strict=True)),
         )
 
@@ -297,7 +295,6 @@ class Measure(Task):
             imbalance=_mean([load_imbalance(load) for load in loads]),
             work_imbalance=_mean(stage.load_imbalances[half].tolist()),
             moves=stage.moves,
-            moved=stage.moved,
             over_time=over_time,
         )
 

@@ -17,14 +17,14 @@ class Copies(NamedTuple):
         The tuple that each is a copy of.
     instances : array of int32
         Where it goes.
-    cells, also : array of int64
+    parts, also : array of int64
         Where it looks there, the second -1 where there is only one place.
     is_kept : array of bool
-        Whether it is the copy that is kept, in the first of its cells.
+        Whether it is the copy that is kept, in the first of its parts.
     """
 
     rows: NDArray[np.int64]
     instances: NDArray[np.int32]
-    cells: NDArray[np.int64]
+    parts: NDArray[np.int64]
     also: NDArray[np.int64]
     is_kept: NDArray[np.bool_]

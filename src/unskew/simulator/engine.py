@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unskew.errors import BadInput, BadParameter
 from unskew.parameters import number, whole_number
 from unskew.simulator.arrivals import Arrivals
-from unskew.simulator.contract import AnyRunning, AnyStage
+from unskew.simulator.base import AnyRunning, AnyStage
 from unskew.simulator.latencies import Latencies
 from unskew.simulator.merge import Merge, RunningMerge
 from unskew.simulator.results import Result

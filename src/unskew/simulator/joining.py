@@ -24,7 +24,7 @@ from unskew.simulator.results import StageResult
 from unskew.simulator.sending import Sender, ToGroups, ToShards
 from unskew.simulator.series import Series
 from unskew.simulator.stage import HOTTEST
-from unskew.simulator.stored import HOME, Cells, Stored
+from unskew.simulator.stored import HOME, Parts, Stored
 from unskew.simulator.tuples import Tuples
 from unskew.simulator.watch import Watch, node_loads, pause
 from unskew.tally import KeyIndex, KeyTally
@@ -49,7 +49,7 @@ class Join:
         Number of instances.
     window : float
         Seconds up to which two tuples may be apart, above 0.
-    keep, look, pair : float
+    keep, probe, pair : float
         Seconds of work to keep a tuple, to look for partners with each copy of it, and to make
         each pair.
     left : float, default 0.5
@@ -77,7 +77,7 @@ class Join:
     --------
     >>> from unskew.simulator import Steady, simulate
     >>> from unskew.workloads import Zipf
-    >>> join = Join("join", instances=4, window=1.0, keep=1e-4, look=1e-4, pair=1e-6)
+    >>> join = Join("join", instances=4, window=1.0, keep=1e-4, probe=1e-4, pair=1e-6)
     >>> result = simulate(Zipf(1.0, 1000, 10_000), Steady(5000.0), [join])
     >>> result.stages[0].loads.sum(), bool(result.stages[0].pairs > 10_000)
     (np.int64(10000), True)
@@ -91,7 +91,7 @@ class Join:
     instances: int
     window: float
     keep: float
-    look: float
+    probe: float
     pair: float
     left: float = 0.5
     grouping: str = "key"
@@ -110,7 +110,7 @@ class Join:
             whole_number("shards", self.shards, least=self.instances, most=2**31 - 1)
         number("window", self.window, above=0)
         number("left", self.left, above=0, below=1)
-        for name in ("keep", "look", "pair", "row_bytes", "move_seconds_per_byte"):
+        for name in ("keep", "probe", "pair", "row_bytes", "move_seconds_per_byte"):
             number(name, getattr(self, name), least=0)
         if self.grouping not in ("key", ContRand.name):
             raise BadParameter(
@@ -194,7 +194,7 @@ class RunningJoin:
         self._index = KeyIndex()
         self._sender = _sender(join, seed)
         self._side_seed = side_seed(seed, place)
-        self._cells = Cells()
+        self._parts = Parts()
         self._stored = Stored(join.window)
         self._free = np.zeros(join.instances)
         self._started = 0
@@ -219,11 +219,11 @@ class RunningJoin:
             return tuples
         sides = draw_sides(self._side_seed, self._started, tuples.times.size, self.join.left)
         self._started += sides.size
-        copies = self._sender.send(self.plan, tuples.keys, self._cells)
-        pairs = self._stored.meet(tuples.times, sides, copies, len(self._cells))
+        copies = self._sender.send(self.plan, tuples.keys, self._parts)
+        pairs = self._stored.meet(tuples.times, sides, copies, len(self._parts))
         self.pairs += int(pairs.sum())
         join = self.join
-        work = join.look + join.keep * copies.is_kept + join.pair * pairs
+        work = join.probe + join.keep * copies.is_kept + join.pair * pairs
         came = tuples.times[copies.rows]
         left, busy = np.empty_like(came), np.empty_like(came)
         serve(
@@ -314,15 +314,15 @@ class RunningJoin:
 
     def _kept_in(self) -> NDArray[np.int64]:
         """Return the tuples that each shard keeps."""
-        counts, home = self._stored.counts.sum(axis=0), self._cells.instances == HOME
-        shards = self.plan.shard_of(self._cells.keys[home])
+        counts, home = self._stored.counts.sum(axis=0), self._parts.instances == HOME
+        shards = self.plan.shard_of(self._parts.keys[home])
         return np.bincount(shards, counts[home], self.plan.shards).astype(np.int64)
 
     def _kept_at(self) -> NDArray[np.int64]:
         """Return the tuples that each instance keeps."""
-        places = self._cells.instances.copy()
+        places = self._parts.instances.copy()
         home = places == HOME
-        places[home] = self.plan.assignment[self.plan.shard_of(self._cells.keys[home])]
+        places[home] = self.plan.assignment[self.plan.shard_of(self._parts.keys[home])]
         counts = self._stored.counts.sum(axis=0)
         return np.bincount(places, counts, self.join.instances).astype(np.int64)
 
@@ -335,8 +335,8 @@ class RunningJoin:
             gone = np.array(sorted(self.plan.copies(key) - plan.copies(key)), dtype=np.int32)
             if gone.size:
                 keys = np.full(gone.size, key, dtype=np.uint64)
-                home, parts = self._cells.home(keys), self._cells.part(keys, gone)
-                self._stored.make_room(len(self._cells))
+                home, parts = self._parts.home(keys), self._parts.at(keys, gone)
+                self._stored.make_room(len(self._parts))
                 taker = int(plan.assignment[plan.shard_of(keys[:1])[0]])
                 for giver, size in zip(
                     gone.tolist(), self._stored.merge(parts, home).tolist(), strict=True

@@ -11,7 +11,7 @@ import numpy as np
 from unskew.errors import BadParameter
 from unskew.parameters import number
 from unskew.simulator.arrivals import Arrivals
-from unskew.simulator.contract import AnyStage
+from unskew.simulator.base import AnyStage
 from unskew.simulator.engine import simulate
 from unskew.simulator.results import Result
 from unskew.workloads.base import Workload

@@ -1,4 +1,4 @@
-"""The tuples that a windowed join keeps: how many of each side, in cells that can move."""
+"""The tuples that a windowed join keeps: how many of each side, in parts that can move."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ HOME = -1
 _ROOM = 1 << 10
 
 
-class Cells:
-    """Number the cells: the tuples of a key that are with its shard, or a part at an instance.
+class Parts:
+    """Number the parts: the tuples of a key that are with its shard, or at an instance.
 
     Examples
     --------
-    >>> cells, keys = Cells(), np.array([7, 8, 7], dtype=np.uint64)
-    >>> cells.home(keys).tolist(), cells.part(keys, np.array([0, 0, 1])).tolist()
+    >>> parts, keys = Parts(), np.array([7, 8, 7], dtype=np.uint64)
+    >>> parts.home(keys).tolist(), parts.at(keys, np.array([0, 0, 1])).tolist()
     ([0, 1, 0], [2, 3, 4])
-    >>> cells.keys.tolist(), cells.instances.tolist()
+    >>> parts.keys.tolist(), parts.instances.tolist()
     ([7, 8, 7, 8, 7], [-1, -1, 0, 0, 1])
     """
 
@@ -41,22 +41,22 @@ class Cells:
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """Key of each cell."""
+        """Key of each part."""
         return self._keys[: len(self)]
 
     @property
     def instances(self) -> NDArray[np.int32]:
-        """Instance of each cell, HOME for those that are with their shard."""
+        """Instance of each part, HOME for those that are with their shard."""
         return self._instances[: len(self)]
 
     def home(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the cell of each key that goes with its shard."""
+        """Return the part of each key that goes with its shard."""
         return self._number(keys, keys, np.full(keys.size, HOME, dtype=np.int32))
 
-    def part(
+    def at(
         self, keys: NDArray[np.uint64], instances: NDArray[np.signedinteger[Any]]
     ) -> NDArray[np.int64]:
-        """Return the cell of each key at an instance."""
+        """Return the part of each key at an instance."""
         # One index numbers both: a part has a hash of its own, as if it were another key.
         names = np.empty_like(keys)
         _name_parts(keys, instances, names)
@@ -78,7 +78,7 @@ class Cells:
 
 
 class Stored:
-    """Count the tuples of each side and cell that are in the window.
+    """Count the tuples of each side and part that are in the window.
 
     A tuple that comes at t meets those that came at t - window or later, both ends included. They
     leave in the order in which they came, so that each costs O(1), whatever the window.
@@ -94,14 +94,14 @@ class Stored:
     >>> rows, kept = np.arange(3), np.ones(3, dtype=bool)
     >>> copies = Copies(rows, once.astype(np.int32), once, once - 1, kept)
     >>> times, sides = np.array([0.0, 1.0, 1.5]), np.array([0, 1, 1], dtype=np.int8)
-    >>> stored.meet(times, sides, copies, cells=1).tolist(), stored.counts.tolist()
+    >>> stored.meet(times, sides, copies, parts=1).tolist(), stored.counts.tolist()
     ([0, 1, 0], [[0], [2]])
     """
 
     def __init__(self, window: float) -> None:
         self.window = window
         self._counts = np.zeros((2, _ROOM), dtype=np.int64)
-        self._cells = 0
+        self._parts = 0
         # The first and the one after the last tuple in the window.
         self._ends = np.zeros(2, dtype=np.int64)
         self._times = np.empty(_ROOM)
@@ -110,15 +110,15 @@ class Stored:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Tuples of each side and cell."""
-        return self._counts[:, : self._cells]
+        """Tuples of each side and part."""
+        return self._counts[:, : self._parts]
 
     def meet(
         self,
         times: NDArray[np.float64],
         sides: NDArray[np.int8],
         copies: Copies,
-        cells: int,
+        parts: int,
     ) -> NDArray[np.int64]:
         """Let tuples look for partners, in order, and keep one copy of each.
 
@@ -128,7 +128,7 @@ class Stored:
             Of each tuple.
         copies : Copies
             Where they look.
-        cells : int
+        parts : int
             How many there are.
 
         Returns
@@ -136,11 +136,11 @@ class Stored:
         array of int64
             Partners that each copy found.
         """
-        self.make_room(cells)
+        self.make_room(parts)
         self._make_room_for(times.size)
         pairs = np.empty(copies.rows.size, dtype=np.int64)
         _meet(
-            *(times, sides, copies.rows, copies.cells, copies.also, copies.is_kept),
+            *(times, sides, copies.rows, copies.parts, copies.also, copies.is_kept),
             *(self.window, self._counts, self._ends, self._times, self._sides, self._places),
             pairs,
         )
@@ -154,7 +154,7 @@ class Stored:
         )
 
     def merge(self, gone: NDArray[np.int64], into: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Put the tuples of cells into others; return how many those were."""
+        """Put the tuples of parts into others; return how many those were."""
         moved: NDArray[np.int64] = self._counts[:, gone].sum(axis=0)
         for side in (0, 1):
             np.add.at(self._counts[side], into, self._counts[side, gone])
@@ -165,11 +165,11 @@ class Stored:
         self._places[first:last] = names[self._places[first:last]]
         return moved
 
-    def make_room(self, cells: int) -> None:
-        """Have counts for so many cells."""
-        self._cells = max(self._cells, cells)
-        if self._cells > self._counts.shape[1]:
-            wider = np.zeros((2, 2 * self._cells), dtype=np.int64)
+    def make_room(self, parts: int) -> None:
+        """Have counts for so many parts."""
+        self._parts = max(self._parts, parts)
+        if self._parts > self._counts.shape[1]:
+            wider = np.zeros((2, 2 * self._parts), dtype=np.int64)
             wider[:, : self._counts.shape[1]] = self._counts
             self._counts = wider
 
@@ -191,7 +191,7 @@ def _meet(
     times: NDArray[np.float64],
     sides: NDArray[np.int8],
     rows: NDArray[np.int64],
-    cells: NDArray[np.int64],
+    parts: NDArray[np.int64],
     also: NDArray[np.int64],
     is_kept: NDArray[np.bool_],
     window: float,
@@ -205,14 +205,14 @@ def _meet(
     for i in range(rows.size):
         now, side = times[rows[i]], sides[rows[i]]
         _expire(now - window, counts, ends, kept_times, kept_sides, places)
-        pairs[i] = counts[1 - side, cells[i]]
+        pairs[i] = counts[1 - side, parts[i]]
         if also[i] >= 0:
             pairs[i] += counts[1 - side, also[i]]
         if is_kept[i]:
-            counts[side, cells[i]] += 1
+            counts[side, parts[i]] += 1
             kept_times[ends[1]] = now
             kept_sides[ends[1]] = side
-            places[ends[1]] = cells[i]
+            places[ends[1]] = parts[i]
             ends[1] += 1
 
 

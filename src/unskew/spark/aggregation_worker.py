@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from unskew.aggregates import Aggregate
 from unskew.aggregates.partial import Use, merge_lists, partial_states
+from unskew.spark.collecting import spare_what_is_loaded
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -41,6 +42,7 @@ def partial_stage(
             columns = _cast(made, keys, [field.type for field in states]).columns
             names = [*made.schema.names[:keys], *(field.name for field in states)]
             yield from _slices(pa.RecordBatch.from_arrays(columns, names=names))
+        spare_what_is_loaded()
 
     return run
 
@@ -59,7 +61,9 @@ def merge_stage(
     """
 
     def merge(lists: pa.Array) -> pa.Array:
-        return merge_lists(lists, aggregates).cast(results)
+        merged = merge_lists(lists, aggregates).cast(results)
+        spare_what_is_loaded()
+        return merged
 
     return merge
 

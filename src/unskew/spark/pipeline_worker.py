@@ -25,6 +25,7 @@ from unskew.operators import Operator
 from unskew.operators.base import TIME
 from unskew.operators.matching import match
 from unskew.operators.task import Work, task_of
+from unskew.spark.collecting import spare_what_is_loaded
 from unskew.spark.nodes import node
 from unskew.state import Checkpoint, Manifest
 from unskew.state.files import writing
@@ -112,10 +113,11 @@ class StageWork:
         report.rows_out = write_output(task.run(_rows(batches, self.operator)), output)
         report.output = [output.name] if report.rows_out else []
         report.checked = reader.read_bytes - before
-        runs = (run for runs in report.runs.values() for run in runs)
-        reader.trust(run for run in runs if run.file == work.segment.name)
+        if work.segment.exists():
+            reader.trust(work.segment.name)
         if base is not None:
             reader.forget(base.runs(), _COPY_SECONDS)
+        spare_what_is_loaded()
         report.node = node()
         report.seconds = perf_counter() - began
         columns = [

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from unskew.balance import Plan
 from unskew.grouping import Grouping
 from unskew.kernel import compiling
+from unskew.spark.collecting import spare_what_is_loaded
 
 
 class Route(Protocol):
@@ -96,6 +97,7 @@ def in_row_order(router: Router, batches: Iterator[pa.Array]) -> Iterator[pa.Arr
         The instance of each row.
     """
     route = router.route_for(_source())
+    spare_what_is_loaded()
     for hashes in batches:
         yield pa.array(route(_unsigned(hashes)))
 
@@ -135,7 +137,9 @@ def in_content_order(
     order = _interleave(np.argsort(all_rows))
     del all_rows
     chosen = np.empty(order.size, dtype=np.int32)
-    chosen[order] = router.route_for(_source())(all_keys[order])
+    route = router.route_for(_source())
+    spare_what_is_loaded()
+    chosen[order] = route(all_keys[order])
     yield from (pa.array(part) for part in np.split(chosen, np.cumsum(sizes)[:-1]))
 
 

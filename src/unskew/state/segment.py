@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from time import time
@@ -122,6 +122,7 @@ class SegmentReader:
         self.marks = marks
         self.read_bytes = 0
         self._checked: set[str] = set()
+        self._swept = 0.0
 
     def __call__(self, run: Run) -> pa.RecordBatch:
         """Return the rows of a run."""
@@ -132,10 +133,11 @@ class SegmentReader:
     def _mapped(self, run: Run) -> pa.Buffer:
         path = self.folder / run.file
         data = _slice(path, run.offset, run.length)
-        if not self._is_checked(run, path):
+        name = _copy_name(run)
+        if not self._is_checked(run.file, path) and not self._is_checked(name, path):
             _check_head(path)
             self._check(path, run, data)
-            self._set_checked(run, path)
+            self._set_checked(name, path)
         return data
 
     def _copied(self, run: Run) -> pa.Buffer:
@@ -143,8 +145,8 @@ class SegmentReader:
         near = self.cache / _copy_name(run)
         with suppress(DamagedCheckpoint, OSError):
             data = _slice(near, 0, run.length)
-            if self._is_checked(run, near) or crc32(data) == run.checksum:
-                self._set_checked(run, near)
+            if self._is_checked(near.name, near) or crc32(data) == run.checksum:
+                self._set_checked(near.name, near)
                 return data
         path = self.folder / run.file
         _check_head(path)
@@ -162,11 +164,13 @@ class SegmentReader:
             with suppress(OSError):
                 hidden.unlink()
             return data
-        self._set_checked(run, near)
+        self._set_checked(near.name, near)
         return _slice(near, 0, run.length)
 
     def forget(self, named: Collection[Run], grace: float) -> None:
         """Forget other runs than those named, and remove copies of them but for the newest.
+
+        Looks through the folders once in a grace period, as many readers may share them.
 
         Parameters
         ----------
@@ -175,9 +179,12 @@ class SegmentReader:
         grace : float
             Seconds that a copy is left alone: others may be making it.
         """
-        kept = {_copy_name(run) for run in named}
-        self._checked &= kept
         limit = time() - grace
+        if self._swept > limit:
+            return
+        self._swept = time()
+        kept = {_copy_name(run) for run in named} | {run.file for run in named}
+        self._checked &= kept
         for folder in (self.cache, self.marks):
             for path in folder.iterdir() if folder is not None and folder.is_dir() else ():
                 if path.name.partition("=")[0] not in kept:
@@ -185,19 +192,16 @@ class SegmentReader:
                         if path.stat().st_mtime < limit:
                             path.unlink()
 
-    def trust(self, runs: Iterable[Run]) -> None:
-        """Take runs as checked: this machine has just written them."""
-        for run in runs:
-            self._set_checked(run, self.folder / run.file)
+    def trust(self, file: str) -> None:
+        """Take all runs of a segment as checked: this machine has just written them."""
+        self._set_checked(file, self.folder / file)
 
-    def _is_checked(self, run: Run, path: Path) -> bool:
-        name = _copy_name(run)
+    def _is_checked(self, name: str, path: Path) -> bool:
         if name not in self._checked and self.marks is not None and _mark(self.marks, name, path):
             self._checked.add(name)
         return name in self._checked
 
-    def _set_checked(self, run: Run, path: Path) -> None:
-        name = _copy_name(run)
+    def _set_checked(self, name: str, path: Path) -> None:
         if name not in self._checked:
             self._checked.add(name)
             if self.marks is not None:
