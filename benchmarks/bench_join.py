@@ -31,7 +31,6 @@ from bench_pipeline import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from unskew.balance import LsStream
 from unskew.metrics import load_imbalance
 from unskew.operators.base import Changes
 from unskew.operators.interval_join import IntervalJoin
@@ -146,12 +145,11 @@ def waiting(left: DataFrame, right: DataFrame, **options: Any) -> Pipeline:
 WAYS: dict[str, dict[str, Any]] = {
     "ls-stream": {"balancer": "ls-stream"},
     "contrand": {"balancer": "static", "grouping": "contrand"},
-    "ls-stream, moving alone": {"balancer": LsStream(can_split=False)},
     "fastjoin": {"balancer": "fastjoin"},
     "hash": {"balancer": "static"},
 }
 
-FEW = 4
+FEW = 3
 """Batches of those ways that take minutes for each: none of them gets better with time."""
 
 
