@@ -125,8 +125,8 @@ def gain(spark: SparkSession, path: str, repetitions: int) -> tuple[dict[str, fl
 def write_keys(path: str, rows: int) -> None:
     """Write skewed keys to two Parquet files: 8 MB are two sources to Spark.
 
-    Every task with a Python UDF costs tens of milliseconds of a core, whatever the UDF does, and Spark's
-    workers collect garbage after it: 16 sources on two cores would add half a second.
+    Every task with a Python UDF costs tens of milliseconds of a core, whatever the UDF does: 16
+    sources on two cores would add about half a second.
     """
     os.mkdir(path)
     keys = np.concatenate(list(Zipf(1.4, 1_000_000, rows).batches())).view(np.int64)
