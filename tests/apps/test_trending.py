@@ -161,6 +161,7 @@ def test_the_command_shows_every_batch_and_the_trends() -> None:
     assert "batch 0:" in result.output
     assert "of them in the second half" in result.output
     assert "under Spark's hash" in result.output
+    assert "times fewer rows." in result.output
 
 
 def test_apps_and_groupings_that_are_not_there_are_refused_before_spark_starts() -> None:

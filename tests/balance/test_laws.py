@@ -86,6 +86,8 @@ class World:
             can_split=self.can_split,
             work=busy.copy() if self.keeps else None,
             stored=rows if self.keeps else None,
+            watermark=0 if self.keeps else None,
+            latest=10 if self.keeps else None,
         )
 
 

@@ -28,11 +28,11 @@ def report_of(
         for copy in plan.hot.get(key, ()):
             on[copy] += load / len(plan.hot[key])
     return Report(
-        seconds=float(on.max()),
+        seconds=max(float(on.max()), 1e-9),
         rows=np.ones(plan.shards, dtype=np.int64),
         busy=busy,
         state_bytes=np.ones(plan.shards),
-        utilisation=on / on.max(),
+        utilisation=on / max(float(on.max()), 1e-9),
         queues=np.zeros(plan.instances, dtype=np.int64),
         hot=hot or {},
         can_split=True,
@@ -123,6 +123,25 @@ def test_a_key_larger_than_an_instance_is_split_and_the_rest_goes_elsewhere() ->
     assert not whole.hot
     # What does not fit is left alone with its instance.
     assert loads_of(whole, work).max() == pytest.approx(151, abs=3)
+
+
+def test_intervals_without_load_or_with_less_leave_split_keys_as_they_are() -> None:
+    plan, work, key = Plan(Plan.even(100, 4).assignment, 4, hot={8: (0, 1, 2, 3)}), np.ones(100), 8
+    policy = LsStream()
+    for part in (1.0, 1.0, 0.0, 1.0, 0.1, 1.0):
+        told = report_of(plan, part * work, hot={key: 150.0 * part} if part else {})
+        assert policy.next_plan(plan, told) is plan
+
+
+def test_a_slow_instance_gets_less_of_a_key_that_is_split() -> None:
+    speeds = np.array([1.0, 1.0, 1.0, 0.4])
+    plan, work, key = Plan(Plan.even(100, 4).assignment, 4, hot={8: (0, 1, 2, 3)}), np.ones(100), 8
+    policy = LsStream()
+    for _ in range(6):
+        plan = policy.next_plan(plan, report_of(plan, work, speeds, hot={key: 400.0}))
+    loads = loads_of(plan, work)
+    np.add.at(loads, list(plan.hot[key]), 400 / len(plan.hot[key]))
+    assert load_imbalance(loads / speeds) < 0.25
 
 
 def test_keys_that_share_instances_are_dealt_so_that_loads_are_even() -> None:

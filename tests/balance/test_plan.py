@@ -21,25 +21,27 @@ def plans(draw: st.DrawFn, shards: int = 8) -> Plan:
     table = draw(st.lists(instance, min_size=shards, max_size=shards))
     hot = draw(st.dictionaries(HASHES, st.lists(instance, min_size=1, max_size=5), max_size=4))
     copies = {key: tuple(found) for key, found in hot.items()}
-    return Plan(np.array(table), instances, draw(st.integers(0, 9)), copies)
+    leaving = {
+        key: {at: draw(st.integers(-(2**62), 2**62)) for at in {*range(instances)} - {*found}}
+        for key, found in hot.items()
+        if draw(st.booleans())
+    }
+    return Plan(np.array(table), instances, draw(st.integers(0, 9)), copies, leaving)
 
 
 @given(plans())
 def test_json_brings_a_plan_back(plan: Plan) -> None:
     back = Plan.from_json(json.dumps(plan.to_json()))
     assert back.assignment.tolist() == plan.assignment.tolist()
-    assert (back.instances, back.epoch, dict(back.hot)) == (
-        plan.instances,
-        plan.epoch,
-        dict(plan.hot),
-    )
+    assert (back.instances, back.epoch) == (plan.instances, plan.epoch)
+    assert (back.hot, back.leaving) == (plan.hot, plan.leaving)
 
 
 @given(plans())
 def test_arrow_brings_a_plan_back(plan: Plan) -> None:
     back = Plan.from_arrow(plan.to_arrow())
     assert back == plan
-    assert back != Plan(plan.assignment, plan.instances + 1, plan.epoch, plan.hot)
+    assert back != Plan(plan.assignment, plan.instances + 1, plan.epoch, plan.hot, plan.leaving)
 
 
 def test_another_table_is_no_plan() -> None:
@@ -80,6 +82,39 @@ def test_a_hot_key_needs_live_instances(copies: tuple[int, ...]) -> None:
         Plan(np.array([0, 1]), 2, hot={5: copies})
 
 
+@pytest.mark.parametrize(
+    ("leaving", "said"),
+    [
+        pytest.param({5: {2: 9}}, "leave", id="a dead instance"),
+        pytest.param({5: {0: 9}}, "get no more", id="an instance that gets more"),
+        pytest.param({6: {1: 9}}, "not hot", id="a key that is whole"),
+    ],
+)
+def test_only_instances_that_get_no_more_are_left(
+    leaving: dict[int, dict[int, int]], said: str
+) -> None:
+    with pytest.raises(BadParameter, match=said):
+        Plan(np.array([0, 1]), 2, hot={5: (0,)}, leaving=leaving)
+
+
+def test_plans_of_the_first_format_are_read() -> None:
+    text = '{"format": 1, "instances": 2, "epoch": 3, "assignment": [1, 0], "hot": {"5": [0, 1]}}'
+    assert Plan.from_json(text) == Plan(np.array([1, 0]), 2, 3, {5: (0, 1)})
+
+
+@given(plans(), plans())
+def test_whoever_looks_for_a_key_finds_all_of_it(plan: Plan, before: Plan) -> None:
+    if before.instances > plan.instances:
+        before, plan = plan, before
+    # Some keys stay hot, on one instance.
+    hot = {**plan.hot, **dict.fromkeys(sorted(before.hot)[::2], (0,))}
+    plan = Plan(plan.assignment, plan.instances, 9, hot)
+    gone = plan.cooled(before)
+    for key in before.hot:
+        stay = {at for at in before.holders_of(key) if key not in gone.get(before.shards + at, ())}
+        assert stay <= plan.holders_of(key)
+
+
 def test_tables_cannot_be_written() -> None:
     plan = Plan(np.array([0, 1]), 2, hot={5: (0, 1)})
     with pytest.raises(ValueError, match="read-only"):
@@ -91,7 +126,7 @@ def test_tables_cannot_be_written() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param('{"format": 2}', "newer unskew", id="of a later version"),
+        pytest.param('{"format": 3}', "newer unskew", id="of a later version"),
         pytest.param("[1, 2]", "no plan", id="something else"),
         pytest.param('{"format": 1, "inst', "no plan", id="cut short"),
         pytest.param(

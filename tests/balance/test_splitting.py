@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from unskew.balance import Greedy, Plan, Report
+from unskew.balance.splitting import split_hot_keys
 
 INSTANCES, SHARDS = 4, 8
 HOT, OTHER = 8, 17
@@ -161,3 +163,69 @@ def test_a_key_is_split_above_one_instance_and_whole_again_below_half() -> None:
         seen.append(len(plan.hot.get(HOT, ())))
     assert seen == [0, 0, 3, 3, 3, 0, 0, 0, 3]
     assert plan.epoch == 5 + 3
+
+
+NOW, LATEST = 100, 160
+"""Event times: what has expired, and when all that is kept will have."""
+
+
+@pytest.mark.parametrize(
+    ("load", "before", "leaving", "after", "left"),
+    [
+        pytest.param(
+            *(8, (0, 1, 2), {}, (0, 1, 2), {}), id="a key that needs its instances keeps them"
+        ),
+        pytest.param(*(4, (0, 1, 2), {}, (0, 1, 2), {}), id="one instance too many stays"),
+        pytest.param(
+            *(4, (0, 1, 2, 3), {}, (0, 1), {2: LATEST, 3: LATEST}),
+            id="two that are too many get no more, and leave when what they have has expired",
+        ),
+        pytest.param(
+            *(4, (0, 1), {2: 130, 3: 99}, (0, 1), {2: 130}),
+            id="those are left of whose tuples all have expired",
+        ),
+        pytest.param(
+            *(8, (0, 1), {2: 130, 3: 130}, (0, 1, 2), {3: 130}),
+            id="one that is leaving is taken back when the key grows",
+        ),
+        pytest.param(
+            *(1, (0, 1), {}, (0,), {1: LATEST}), id="a key that has cooled goes home, with time"
+        ),
+        pytest.param(
+            *(4, (0,), {1: 130}, (0,), {1: 130}),
+            id="a key that is leaving must be as large as any other to be split again",
+        ),
+        pytest.param(
+            *(7, (0,), {1: 130}, (0, 1, 2), {}), id="and then it is split, over those it was on"
+        ),
+        pytest.param(*(1, (0,), {1: 99}, None, {}), id="nothing is left elsewhere: it is whole"),
+        pytest.param(
+            *(1, (2, 3), {}, (0,), {2: LATEST, 3: LATEST}),
+            id="a key that was not on its home goes there all the same",
+        ),
+    ],
+)
+def test_what_is_kept_stays_until_it_has_expired(
+    load: float,
+    before: tuple[int, ...],
+    leaving: Mapping[int, int],
+    after: tuple[int, ...] | None,
+    left: Mapping[int, int],
+) -> None:
+    table = Plan.even(SHARDS, INSTANCES).assignment
+    plan = Plan(table, INSTANCES, 5, {HOT: before}, {HOT: leaving})
+    rest = [(20 - load) / SHARDS] * SHARDS
+    told = replace(
+        report(plan, {HOT: load}, rest),
+        stored=np.ones(SHARDS, dtype=np.int64),
+        watermark=NOW,
+        latest=LATEST,
+    )
+    split = split_hot_keys(plan, told)
+    assert split.hot.get(HOT) == after
+    assert split.leaving.get(HOT, {}) == left
+    following = Plan(table, INSTANCES, 6, split.hot, split.leaving)
+    # Nothing moves but what nobody could find any more.
+    expired = {key: at for key, at in leaving.items() if at <= NOW}
+    moved = {shard - SHARDS for shard in following.cooled(plan)}
+    assert moved == set(expired) | (set() if after else {0})

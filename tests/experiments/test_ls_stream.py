@@ -112,7 +112,6 @@ def test_latency_and_imbalance_are_those_of_the_second_half() -> None:
 
     assert got.work_imbalance < 0.5 < 1.5 < plain.work_imbalance
     assert got.latency < 0.8 * plain.latency
-    assert got.moves > 0 == plain.moves
     half = [latency for _, latency in got.over_time[10:]]
     assert got.latency == pytest.approx(sum(half) / len(half))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,3 +65,33 @@ def test_nothing_after_a_spill_is_nothing(scratch: Path) -> None:
         # All of its rows were late.
         buffer.add(rows())
         assert groups(buffer) == [([2], [5], [1])]
+
+
+def test_entries_that_are_folded_already_are_held_no_longer_than_others(scratch: Path) -> None:
+    with EntryBuffer(OPERATOR, shard_of, 1) as buffer:
+        for taken_over in (rows(5, 3), rows(4, 5)):
+            buffer.add_entries(OPERATOR.fold(taken_over))
+        assert len(list(scratch.glob("unskew-spill-*/*"))) == 2
+        assert groups(buffer) == [([0], [3], [1]), ([1], [4], [1]), ([2], [5], [2])]
+    assert list(scratch.iterdir()) == []
+
+
+def test_files_are_closed_when_nobody_asks_for_the_rest(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    original = pa.memory_map
+
+    def memory_map(path: str) -> Any:
+        opened.append(original(path))
+        return opened[-1]
+
+    monkeypatch.setattr(pa, "memory_map", memory_map)
+    with EntryBuffer(OPERATOR, shard_of, 1) as buffer:
+        for batch in (rows(5, 3), rows(4)):
+            buffer.add(batch)
+        some = buffer.groups()
+        next(some)
+        assert [file.closed for file in opened] == [False, False]
+        some.close()
+        assert [file.closed for file in opened] == [True, True]

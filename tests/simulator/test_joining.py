@@ -69,7 +69,7 @@ class Model:
         copies = self.plan.hot[key]
         turn = self.turns[key]
         self.turns[key] += 1
-        return {*copies, self.home(key)}, copies[turn % len(copies)]
+        return {*self.plan.parts_of(key), self.home(key)}, copies[turn % len(copies)]
 
     def come(self, time: float, side: int, key: int) -> None:
         number = len(self.left)
@@ -107,7 +107,8 @@ class Model:
             )
             self.pause(now, giver, taker, size)
         for key in sorted(self.plan.hot):
-            for copy in sorted(set(self.plan.hot[key]) - set(plan.hot.get(key, ()))):
+            gone = {*self.plan.hot[key], *self.plan.leaving.get(key, ())}
+            for copy in sorted(gone - {*plan.hot.get(key, ()), *plan.leaving.get(key, ())}):
                 mine = [each for each in self.kept if each[3:] == (key, copy)]
                 self.pause(now, copy, self.home(key, plan), len(mine))
                 self.kept = [(*each[:4], None) if each in mine else each for each in self.kept]
@@ -148,11 +149,20 @@ def joined(result: Result) -> JoinResult:
 
 instance = st.integers(0, INSTANCES - 1)
 some_keys = st.sampled_from([0, 1, 2, 7, 2**64 - 1])
+
+
+def a_plan(table: list[int], hot: dict[int, tuple[int, ...]], left: dict[int, int]) -> Plan:
+    """Return a plan in which some keys leave an instance."""
+    leaving = {key: {at: 0} for key, at in left.items() if key in hot and at not in hot[key]}
+    return Plan(np.array(table), INSTANCES, hot=hot, leaving=leaving)
+
+
 plans = st.lists(
     st.builds(
-        lambda table, hot: Plan(np.array(table), INSTANCES, hot=hot),
+        a_plan,
         st.lists(instance, min_size=SHARDS, max_size=SHARDS),
         st.dictionaries(some_keys, st.lists(instance, min_size=1, max_size=4).map(tuple)),
+        st.dictionaries(some_keys, instance),
     ),
     max_size=8,
 )
@@ -247,15 +257,17 @@ def test_a_report_tells_rows_stored_work_and_hot_keys() -> None:
     assert first.work is not None
     assert first.work.tolist() == pytest.approx([2 * one, one, one, 0, 0, 0])
     assert first.busy.tolist() == pytest.approx([2 * one, 2 * one, one / 1.5, 0, 0, 0])
-    assert first.hot == pytest.approx({0: 2 * one, 1: 2 * one, 2: one / 1.5})
+    # Of keys, too, it is the work at the mean speed.
+    assert first.hot == pytest.approx({0: 2 * one, 1: one, 2: one})
+    assert (first.watermark, first.latest) == (500_000, 500_000 + int(1e6 * WINDOW))
     assert first.state_bytes.tolist() == [20, 10, 10, 0, 0, 0]
     assert first.can_split
     # What was kept of the hot key before stays with its shard.
     assert second.rows.tolist() == [1, 0, 0, 0, 0, 0]
     assert second.stored is not None
     assert second.stored.tolist() == [3, 1, 1, 0, 0, 0]
-    # One is kept by instance 0 and looks at 1, which has half the speed; the other way round.
-    assert second.hot[1] == pytest.approx(one + PROBE / 0.5 + one / 0.5 + PROBE)
+    # One is kept by instance 0 and looks at 1; the other way round.
+    assert second.hot[1] == pytest.approx(2 * (one + PROBE))
 
 
 def test_the_series_tells_what_each_instance_was_asked_for() -> None:

@@ -12,20 +12,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from spark.balancers import Restless
 from spark.replay_drill import executors
 
 from unskew.aggregates import Count, Groups
+from unskew.operators.base import Changes
+from unskew.operators.interval_join import LEFT_ROW, IntervalJoin
 from unskew.spark import Pipeline, Settings, join, sinks
 from unskew.state import Checkpoint, shards
 from unskew.state.versions import version_of
@@ -56,6 +59,18 @@ def key_of(value: Column) -> Column:
     return F.when(value % 3 == 0, "hot").otherwise(F.concat(F.lit("key "), value % 500))
 
 
+def joined_key(value: Column, side: str) -> Column:
+    """Return the key of a row of one of two streams: a fifth have one that the other has not."""
+    own = F.concat(F.lit(f"{side} "), value % 500)
+    return F.when(value % 5 == 1, own).otherwise(key_of(value))
+
+
+def behind(value: Column, side: str) -> Column:
+    """Return the seconds that a row is behind its batch: some are out of order, some are late."""
+    every = {"left": 7, "right": 11}[side]
+    return F.when(value % every == 0, F.floor(value / every) % 5).otherwise(0)
+
+
 def kill(group: int = 0) -> None:
     """Kill the driver and its JVM, as a power cut would; workers find out by themselves."""
     os.killpg(group, signal.SIGKILL)
@@ -69,7 +84,7 @@ def main() -> None:
     spark = session(folder, "local-cluster[3,1,1024]" if point == EXECUTOR else "local[2]")
     if point == EXECUTOR:
         Thread(target=kill_executor, args=(spark, folder / f"batch-{at}"), daemon=True).start()
-    pipeline = joining(spark) if os.environ.get("JOB") == "join" else counting(spark, point, at)
+    pipeline = (joining if os.environ.get("JOB") == "join" else counting)(spark, point, at)
     with patched(point, at):
         query = pipeline.start(
             folder / "out",
@@ -96,24 +111,38 @@ def endless(spark: SparkSession, rows: int) -> DataFrame:
 
 def counting(spark: SparkSession, point: str | None, at: int) -> Pipeline:
     """Return the pipeline that counts."""
-    rows = endless(spark, ROWS).select(key_of(F.col("value")).alias("key"), "value")
-    if point == "in route":
-        rows = rows.mapInArrow(killing_in_route(at, os.getpgid(0)), "key string, value long")
+    rows = killed_in_route(endless(spark, ROWS), point, at * ROWS)
     count = KillingCount(at, point, os.getpgid(0)) if point in IN_WORKERS else Count()
-    pipeline = Pipeline(rows, instances=3, shards=9, balancer=Restless())
+    pipeline = Pipeline(
+        rows.select(key_of(F.col("value")).alias("key"), "value"),
+        instances=3,
+        shards=9,
+        balancer=Restless(),
+    )
     return pipeline.aggregate("key", {"n": count.of("value")}, name="count")
 
 
-def joining(spark: SparkSession) -> Pipeline:
+def joining(spark: SparkSession, point: str | None, at: int) -> Pipeline:
     """Return the pipeline that joins rows of a key that are at most a second apart."""
-    sides = [
-        endless(spark, JOINED).select(
-            key_of(F.col("value")).alias("key"), F.col("value").alias(name), "timestamp"
+    sides = []
+    for name in ("left", "right"):
+        value = F.col("value")
+        when = F.timestamp_seconds(F.unix_seconds("timestamp") - behind(value, name))
+        side = killed_in_route(endless(spark, JOINED), point, at * JOINED).select(
+            joined_key(value, name).alias("key"), value.alias(name), when.alias("time")
         )
-        for name in ("left", "right")
-    ]
-    left, right = (side.withWatermark("timestamp", "1 second") for side in sides)
-    return join(left, right, "key", within=1, instances=3, shards=9, balancer=Restless())
+        sides.append(side.withWatermark("time", "1 second"))
+    KillingJoin.first, KillingJoin.point, KillingJoin.group = at * JOINED, point, os.getpgid(0)
+    operator = KillingJoin if point in IN_WORKERS else IntervalJoin
+    with patch("unskew.spark.joining.IntervalJoin", operator):
+        return join(
+            *(sides[0], sides[1], "key"),
+            within=1,
+            how="full",
+            instances=3,
+            shards=9,
+            balancer=Restless(),
+        )
 
 
 def kill_executor(spark: SparkSession, signal_file: Path) -> None:
@@ -138,6 +167,8 @@ def session(folder: Path, master: str) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", str(scratch))
         .config("spark.log.level", "OFF")
+        # The watermark of every batch says what should have come out.
+        .config("spark.sql.streaming.minBatchesToRetain", str(2**30))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -148,14 +179,19 @@ def session(folder: Path, master: str) -> SparkSession:
 Rows = Iterator[pa.RecordBatch]
 
 
-def killing_in_route(at: int, group: int) -> Callable[[Rows], Rows]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def killed_in_route(rows: DataFrame, point: str | None, first: int) -> DataFrame:
+    """Return the rows, with a step that kills everything at one of them, if that is the point."""
+    if point != "in route":
+        return rows
+    group = os.getpgid(0)
+
+    def run(batches: Rows) -> Rows:
         for batch in batches:
-            if batch.num_rows and batch.column("value")[0].as_py() >= at * ROWS:
+            if batch.num_rows and batch.column("value")[0].as_py() >= first:
                 kill(group)
             yield batch
 
-    return run
+    return rows.mapInArrow(run, rows.schema)
 
 
 class KillingCount(Count):
@@ -174,6 +210,23 @@ class KillingCount(Count):
             # The worker that this runs in is not asked for anything after.
             vars(shards)["merge"] = lambda runs, oldest: kill(self.group)
         return super().update(states, groups, *values)
+
+
+class KillingJoin(IntervalJoin):
+    """A join that kills everything at a row, or where the state is written that it becomes."""
+
+    first: ClassVar[int]
+    point: ClassVar[str | None]
+    group: ClassVar[int]
+
+    def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
+        newest = pc.max(pc.struct_field(entries.column(LEFT_ROW), "left")).as_py()
+        if newest is not None and newest >= self.first:
+            if self.point == "in the operator":
+                kill(self.group)
+            # The worker that this runs in is not asked for anything after.
+            vars(shards)["merge_appended"] = lambda runs, oldest, after: kill(self.group)
+        return super().process(state, entries)
 
 
 def patched(point: str | None, at: int) -> Any:
@@ -227,14 +280,28 @@ def patched(point: str | None, at: int) -> Any:
     return patch.object(*replaced[point]) if point in replaced else nullcontext()
 
 
-def plain_pairs(spark: SparkSession, batches: int) -> DataFrame:
-    """Return the pairs of so many batches, each of which is a second."""
-    rows = spark.range(batches * JOINED).select(
-        key_of(F.col("id")).alias("key"), "id", F.floor(F.col("id") / JOINED).alias("second")
-    )
+def plain_pairs(spark: SparkSession, marks: Sequence[int]) -> DataFrame:
+    """Return what should have come out of a join of two streams, each batch of which is a second.
+
+    By the watermark that Spark had for each batch, in milliseconds: rows up to that of the batch
+    before are late, and a row comes out alone once all that could be its partner would be.
+    """
+    late = F.get(F.lit([0, *marks[:-1]]).cast("array<bigint>"), F.col("batch"))
+    sides = []
+    for name in ("left", "right"):
+        batch = F.floor(F.col("id") / JOINED)
+        rows = spark.range(len(marks) * JOINED).select(
+            joined_key(F.col("id"), name).alias("key"),
+            F.col("id").alias(name),
+            (batch - behind(F.col("id"), name)).alias("second"),
+            batch.cast("int").alias("batch"),
+        )
+        sides.append(rows.where((late == 0) | (1000 * F.col("second") > late)))
     near = "l.key = r.key and abs(l.second - r.second) <= 1"
-    pairs = rows.alias("l").join(rows.alias("r"), F.expr(near))
-    return pairs.selectExpr("l.id as left", "r.id as right")
+    pairs = sides[0].alias("l").join(sides[1].alias("r"), F.expr(near), "full")
+    last_chance = 1000 * (F.coalesce("l.second", "r.second") + 1)
+    is_pair = F.col("l.key").isNotNull() & F.col("r.key").isNotNull()
+    return pairs.where(is_pair | (last_chance <= marks[-1])).select("left", "right")
 
 
 def plain(spark: SparkSession, batches: int) -> DataFrame:

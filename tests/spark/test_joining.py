@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from spark.balancers import Restless
 
+from unskew import hash_keys
 from unskew.balance import Balancer, LsStream, Plan, Report
-from unskew.errors import BadParameter, UnknownColumn, WrongCheckpoint
+from unskew.errors import BadParameter, UnhashableKey, UnknownColumn, WrongCheckpoint
 from unskew.spark import BatchReport, MemorySink, join, read_state
+from unskew.state import Checkpoint
 from unskew.state.resharding import reshard
 
 FILES = 4
@@ -69,6 +75,16 @@ def sides(
     return stream(spark, folder, "left", delay), stream(spark, folder, "right", delay)
 
 
+def arrive(folder: Path, source: Path, files: slice) -> None:
+    """Let some files of both streams come to a source, in the order in which they were written."""
+    for name in ("left", "right"):
+        (source / name).mkdir(parents=True, exist_ok=True)
+        written = (folder / name).glob("*.parquet")
+        for path in sorted(written, key=lambda each: each.stat().st_mtime_ns)[files]:
+            shutil.copy2(path, source / name)
+
+
+WITHIN = ("90 seconds", timedelta(minutes=4))
 CLOSE = "r.time >= l.time - interval 90 seconds and r.time <= l.time + interval 240 seconds"
 
 
@@ -118,8 +134,8 @@ def joined(
     """Return what comes out of ours, and its reports."""
     sink = MemorySink()
     reports: list[BatchReport] = []
-    options = {"within": ("90 seconds", timedelta(minutes=4)), "instances": 3, **options}
-    pipeline = join(left, right, ["case", "key"], **options)
+    options = {"on": ["case", "key"], "within": WITHIN, "instances": 3, **options}
+    pipeline = join(left, right, **options)
     query = pipeline.start(sink, scratch / "ours", watch=reports.append, availableNow=True)
     query.awaitTermination()
     query.flush()
@@ -176,6 +192,26 @@ def test_groups_find_the_same_pairs(
     assert sum(report.rows for report in reports) == 2 * (FILES * ROWS + 2)
 
 
+def test_groups_go_on_with_other_numbers_of_instances_and_shards(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    sink = MemorySink()
+
+    def go_on(files: slice, state: Path | None = None, **options: Any) -> None:
+        arrive(folder, tmp_path, files)
+        left, right = sides(spark, tmp_path, "1 hour")
+        options = {"grouping": "contrand", "balancer": "static", **options}
+        pipeline = join(left, right, ["case", "key"], within=WITHIN, **options)
+        query = pipeline.start(sink, tmp_path / "ours", state=state, availableNow=True)
+        query.awaitTermination()
+
+    go_on(slice(0, 2), instances=3)
+    go_on(slice(2, 3), instances=4)
+    reshard(tmp_path / "ours", 71, tmp_path / "new")
+    go_on(slice(3, None), tmp_path / "new", instances=5, shards=71)
+    assert rows_of(sink.rows()) == at_once(spark, folder, "inner")
+
+
 class Growing(Balancer):
     """Ask for another number of instances in every batch, and split the hottest key."""
 
@@ -198,15 +234,61 @@ def test_instances_come_and_go_with_their_state(
     assert len({report.loads[0].size for report in reports}) > 2
 
 
-def test_ls_stream_asks_for_no_more_instances_than_it_may(
+@pytest.mark.parametrize(
+    ("used", "bounds", "sizes"),
+    [
+        pytest.param(0.95, (2, 6), [2, 3, 5, 6, 6, 6], id="busy instances get company"),
+        pytest.param(0.2, (1, 6), [6, 2, 1, 1, 1, 1], id="idle ones go"),
+        pytest.param(0.7, (2, 3), [8, 3, 3, 3, 3, 3], id="those go at once that may not be"),
+    ],
+)
+def test_ls_stream_has_as_many_instances_as_have_enough_to_do(
+    spark: SparkSession,
+    folder: Path,
+    tmp_path: Path,
+    used: float,
+    bounds: tuple[int, int],
+    sizes: list[int],
+) -> None:
+    asked = []
+
+    class Told(LsStream):
+        """Sees instances that are as busy as it is told; what it asks for nobody has cut yet."""
+
+        def next_plan(self, plan: Plan, report: Report) -> Plan:
+            seen = replace(report, utilisation=np.full(plan.instances, used))
+            following = super().next_plan(plan, seen)
+            asked.append(following.instances)
+            return following
+
+    left, right = sides(spark, folder, "1 hour")
+    options = {"instances": sizes[0], "shards": 12, "balancer": Told(instances=bounds)}
+    found, reports = joined(left, right, tmp_path, **options)
+    assert [each.loads[0].size for each in reports if each.kind == "batch"] == sizes
+    assert asked[: len(sizes) - 1] == sizes[1:]
+    assert found == at_once(spark, folder, "inner")
+
+
+def test_ls_stream_splits_a_key_that_is_too_large_and_leaves_it_so_over_a_restart(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    left, right = sides(spark, folder)
-    policy = LsStream(instances=(2, 3))
-    found, reports = joined(left, right, tmp_path, instances=8, balancer=policy)
-    assert reports[0].loads[0].size == 8
-    assert {report.loads[0].size for report in reports[1:]} <= {2, 3}
-    assert found == joined(left, right, tmp_path / "again", balancer="static")[0]
+    reports: list[BatchReport] = []
+    for files in (slice(0, 2), slice(2, 4)):
+        arrive(folder, tmp_path, files)
+        # Half of all rows have one key, and four instances should have a quarter each.
+        pipeline = join(*sides(spark, tmp_path), "key", within=60, instances=4)
+        query = pipeline.start(
+            MemorySink(), tmp_path / "ours", watch=reports.append, availableNow=True
+        )
+        query.awaitTermination()
+    assert sum(sum(report.hot_moves) for report in reports) > 0
+    store = Checkpoint(tmp_path / "ours" / "unskew")
+    plans = [store.decided(version).plans[0] for version in store.versions()]
+    hot = int(hash_keys(pa.array(["hot"]))[0])
+    assert hot not in plans[0].hot
+    assert [len(plan.instances_of(hot)) > 1 for plan in plans[1:]] == [True] * (len(plans) - 1)
+    # What came without rows, at the end of the first run, told nothing of its load.
+    assert [report.kind for report in reports] == ["batch", "batch", "settled"] * 2
 
 
 @pytest.mark.parametrize(
@@ -221,8 +303,13 @@ def test_ls_stream_asks_for_no_more_instances_than_it_may(
         ({"within": 5, "how": "cross"}, "how must be one of inner, left, right, full, not 'cross'"),
         ({"within": 5, "grouping": "shuffle"}, "grouping must be one of key, contrand"),
         ({"within": 5, "grouping": "contrand", "how": "left"}, "contrand.* is for inner joins"),
-        ({"within": 5, "on": []}, "at least one column"),
+        ({"within": (5,)}, r"within=\(5,\) must be one length, or two"),
+        ({"within": float("nan")}, "a length of time is such as"),
+        ({"within": 5, "on": []}, "at least one key column"),
+        ({"within": 5, "on": 7}, 'on= takes the names of columns, such as "cell", not 7'),
         ({"within": 5, "time": ("time", "key")}, "time='key' must be a column of timestamps"),
+        ({"within": 5, "time": "time"}, "time='time' must name two columns, of the left stream"),
+        ({"within": 5, "time": ("time",)}, r"time=\('time',\) must name two columns"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(
@@ -237,6 +324,57 @@ def test_a_key_that_only_one_stream_has_is_named(spark: SparkSession, folder: Pa
     left, right = sides(spark, folder)
     with pytest.raises(UnknownColumn, match="no column 'left_id'; there are 'case', 'key'"):
         join(left, right, "left_id", within=5)
+
+
+def test_upper_and_lower_case_are_as_in_spark(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    left, right = sides(spark, folder, "1 hour")
+    other = right.withColumnsRenamed({"case": "Case", "time": "Time"})
+    found, _ = joined(left, other, tmp_path, on=["CASE", "KEY"], time=("TIME", "time"))
+    assert found == at_once(spark, folder, "inner")
+    names = join(left, other, ["CASE", "KEY"], within=5).stages[0].output.names
+    assert names == ["case", "key", "time", "left_id", "Time_right", "right_id"]
+
+    with pytest.raises(BadParameter, match="'key' stands for several columns, 'key', 'KEY'"):
+        join(left.select("*", F.lit("a").alias("KEY")), right, "key", within=5)
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(UnknownColumn, match="no column 'case'; there are 'Case', 'key'"):
+            join(left, other, "case", within=5)
+        names = join(left, other, "key", within=5).stages[0].output.names
+        assert names == ["key", "case", "time", "left_id", "Case", "Time", "right_id"]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_a_batch_is_for_spark(spark: SparkSession, folder: Path) -> None:
+    left, right = sides(spark, folder)
+    batch = spark.read.parquet(str(folder / "right"))
+    with pytest.raises(BadParameter, match=r"the right DataFrame is a batch.*left\.join\(right"):
+        join(left, batch, "key", within=5)
+    with pytest.raises(BadParameter, match="the left DataFrame is a batch"):
+        join(batch, right, "key", within=5)
+
+
+def test_maps_are_no_keys(spark: SparkSession, folder: Path) -> None:
+    left, right = (df.withColumn("m", F.create_map("key", "time")) for df in sides(spark, folder))
+    with pytest.raises(UnhashableKey, match="of type map<string,timestamp> cannot be hashed"):
+        join(left, right, "m", within=5)
+
+
+def test_times_are_those_with_the_watermark(spark: SparkSession, folder: Path) -> None:
+    left, right = sides(spark, folder)
+    # Spark does not see that it is the same.
+    other = left.withColumn("at", F.timestamp_micros(F.unix_micros("time")))
+    with pytest.raises(BadParameter, match=r"left stream has a watermark on time, .* 'at' for it"):
+        join(other, right, "key", within=5, time=("at", "time"))
+    gone = other.drop("time")
+    with pytest.raises(BadParameter, match=r"does not have any more; name the times .* time="):
+        join(gone, right, "key", within=5)
+    assert (
+        "by at and time" in join(gone, right, "key", within=5, time=("at", "time")).stages[0].kind
+    )
 
 
 def test_a_checkpoint_knows_what_was_joined_how(
@@ -267,3 +405,27 @@ def test_both_streams_need_a_watermark(spark: SparkSession, folder: Path) -> Non
     bare = spark.readStream.schema(right.schema).parquet(str(folder / "right"))
     with pytest.raises(BadParameter, match="need a watermark"):
         join(left, bare, "key", within=5)
+
+
+def test_windows_after_a_join_lose_nothing(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    # Nothing is late to the join; what it lets out is behind the watermark all the same.
+    pair = sides(spark, folder, delay="30 minutes")
+    pairs = join(*pair, on=["case", "key"], within=WITHIN, how="left", instances=2, shards=4)
+    counts = pairs.count("key", window=F.window("time", "1 minute"), mode="append")
+    sink = MemorySink()
+    reports: list[BatchReport] = []
+    query = counts.start(sink, tmp_path / "ours", watch=reports.append, availableNow=True)
+    query.awaitTermination()
+    query.flush()
+    left, right = (spark.read.parquet(str(folder / name)) for name in ("left", "right"))
+    whole = plain(left, right, "left").groupBy("key", F.window("time", "1 minute")).count()
+    expected = Counter(
+        (row["key"], row["window"]["start"], row["count"]) for row in whole.collect()
+    )
+    got = Counter((row["key"], row["window"]["start"], row["count"]) for row in sink.rows())
+    assert got == expected
+    assert sum(report.late for report in reports) == 0
+    # Not all of it by the flush at the end.
+    assert len({report.batch for report in reports if report.rows_out}) > 1

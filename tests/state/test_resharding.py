@@ -15,6 +15,7 @@ from unskew.balance import Plan
 from unskew.errors import BadParameter, CheckpointTaken, DamagedCheckpoint, WrongCheckpoint
 from unskew.keys import hash_keys
 from unskew.operators import PerKey
+from unskew.operators.task_report import TaskReport
 from unskew.state import Checkpoint, Manifest, resharding
 from unskew.state.decision import Decision
 from unskew.state.inspecting import choose, inspect_state
@@ -98,6 +99,29 @@ def test_a_pipeline_goes_on_from_the_copy_as_from_the_original(tmp_path: Path) -
     counts = Counter([*NAMES, *NAMES[:40], "late comer"])
     kept = rows_by_shard(other.checkpoint, made[other]).values()
     assert {row["user"]: row["state_n"] for rows in kept for row in rows} == counts
+
+
+def test_what_was_measured_on_the_old_shards_is_not_told_of_the_new(tmp_path: Path) -> None:
+    player = a_player(tmp_path / "old")
+    played = player.play(0, users(*NAMES))
+    # As a join with a key that was split and moved.
+    of_join = {"probes": {0: 3}, "pairs": {0: 7}, "hot_pairs": [[1, 7]], "taken_over": 100}
+    facts = {
+        **played.facts,
+        "tasks": [{**task, **of_join} for task in played.facts["tasks"]],
+        "moves": [2],
+        "hot_moves": [1],
+        "bytes_moved": [100],
+    }
+    player.checkpoint.decide(version_of(1), Decision([player.plan], 0, version_of(0), [{}]))
+    player.checkpoint.commit(Manifest(version_of(1), played.stages, (), facts))
+    reshard(tmp_path / "old", 11, tmp_path / "new")
+    made = Checkpoint(tmp_path / "new").manifest(version_of(1))
+    assert made is not None
+    assert [made.facts[name] for name in ("moves", "hot_moves", "bytes_moved")] == [[0]] * 3
+    assert [TaskReport.from_json(task) for task in made.facts["tasks"]] == [
+        TaskReport(task["stage"], task["instance"], node=task["node"]) for task in facts["tasks"]
+    ]
 
 
 def test_keys_that_were_forgotten_stay_so(tmp_path: Path) -> None:

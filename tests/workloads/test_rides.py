@@ -16,7 +16,7 @@ from unskew.errors import BadParameter
 from unskew.grouping import grouping
 from unskew.keys import hash_keys
 from unskew.workloads import Rides
-from unskew.workloads.hilbert import hilbert_cells
+from unskew.workloads.hilbert import hilbert_cell
 from unskew.workloads.rides import ORDER_EVERY, SIDE, START, Places
 
 PER_HOUR = 50_000
@@ -110,8 +110,8 @@ def test_the_columns_are_those_of_the_tuples() -> None:
     assert orders.field("order").to_pylist() == list(range(20))
     assert orders.field("time")[0].as_py() == START
     assert orders.field("cell").to_pylist() == places.cell.tolist()
-    square = ((places.x / SIDE * 16).astype(np.int64), (places.y / SIDE * 16).astype(np.int64))
-    assert places.cell.tolist() == hilbert_cells(*square, 4).tolist()
+    squares = (np.stack((places.x, places.y), axis=1) / SIDE * 16).astype(np.int64)
+    assert places.cell.tolist() == [hilbert_cell(x, y, 4) for x, y in squares.tolist()]
     assert (hash_keys(orders.field("cell")) == rides.draw(0, 1000)[numbers]).all()
     assert len(rides.orders(numbers[:0])) == 0
     assert rides.orders(numbers[:0]).type == orders.type

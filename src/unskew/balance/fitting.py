@@ -142,20 +142,39 @@ def _place(weights: NDArray[np.float64], loads: NDArray[np.float64]) -> NDArray[
     return chosen
 
 
-def pour(part: dict[int, float], size: float, loads: NDArray[np.float64]) -> None:
-    """Pour a split key anew over the instances that it is on, to one level as far as that goes."""
+def pour(
+    part: dict[int, float],
+    size: float,
+    loads: NDArray[np.float64],
+    speeds: NDArray[np.float64] | None = None,
+) -> None:
+    """Pour a split key anew over the instances that it is on, to one level as far as that goes.
+
+    Parameters
+    ----------
+    part : dict of int to float
+        What each instance has of the key; changed.
+    size : float
+        Of the whole key.
+    loads : array of float64
+        Of all instances, the key included; changed.
+    speeds : array of float64, optional
+        How fast they are: the level is that of loads over speeds.
+    """
     places = np.array(list(part))
     loads[places] -= list(part.values())
-    order = places[np.argsort(loads[places], kind="stable")]
-    lows = loads[order]
+    pace = np.ones(loads.size) if speeds is None else speeds
+    order = places[np.argsort(loads[places] / pace[places], kind="stable")]
+    lows = loads[order] / pace[order]
     # The level at which the k emptiest hold all of the key; the first k whose level is not above
     # the next one counts.
-    levels = (size + np.cumsum(lows)) / np.arange(1, order.size + 1)
+    levels = (size + np.cumsum(loads[order])) / np.cumsum(pace[order])
     count = next((k for k in range(1, order.size) if levels[k - 1] <= lows[k]), order.size)
     part.clear()
     for instance in order[:count].tolist():
-        part[instance] = float(levels[count - 1] - loads[instance])
-        loads[instance] = levels[count - 1]
+        full = float(levels[count - 1] * pace[instance])
+        part[instance] = full - float(loads[instance])
+        loads[instance] = full
 
 
 def turns(part: dict[int, float], mean: float) -> tuple[int, ...]:

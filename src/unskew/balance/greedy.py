@@ -43,7 +43,8 @@ class Greedy(Balancer):
     def next_plan(self, plan: Plan, report: Report) -> Plan:
         """Return the plan to use next, `plan` itself if nothing should move."""
         table = plan.assignment.copy()
-        hot, busy, loads, _ = split_hot_keys(plan, report)
+        split = split_hot_keys(plan, report)
+        busy, loads = split.busy, split.loads
         while loads.max() > (1 + self.threshold) * loads.mean():
             giver, taker = int(loads.argmax()), int(loads.argmin())
             gap = loads[giver] - loads[taker]
@@ -55,6 +56,5 @@ class Greedy(Balancer):
             loads[giver] -= busy[shard]
             loads[taker] += busy[shard]
             table[shard] = taker
-        if hot == dict(plan.hot) and np.array_equal(table, plan.assignment):
-            return plan
-        return Plan(table, plan.instances, plan.epoch + 1, hot)
+        following = Plan(table, plan.instances, plan.epoch + 1, split.hot, split.leaving)
+        return plan if following.says_as(plan) else following

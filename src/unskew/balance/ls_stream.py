@@ -108,29 +108,26 @@ class LsStream(Balancer):
 
     def next_plan(self, plan: Plan, report: Report) -> Plan:
         """Return the plan to use next, `plan` itself if nothing should move."""
-        work = self._measure(plan, report)
-        if not work.any() and not report.hot:
+        if not report.busy.any() and not any(report.hot.values()):
+            # An interval without load tells nothing.
             return plan
+        work = self._measure(plan, report)
         wanted = self._wanted(plan)
-        asked = report.busy if report.work is None else report.work
-        # Hot keys in the unit of the loads, which are not seconds where they are resources.
-        is_seconds = self.load == "work" or not asked.any()
-        unit = 1.0 if is_seconds else float(work.sum() / asked.sum())
+        begun = resized(plan, wanted, work)
+        speeds = self._speed(wanted)
         shown = replace(
             report,
             busy=work,
-            hot={key: size * unit for key, size in report.hot.items()},
+            hot=self._of_keys(work, report),
             can_split=report.can_split and self.can_split,
         )
-        begun = resized(plan, wanted, work)
-        split = split_hot_keys(begun, shown, above=1 + self.threshold)
-        if split.hot and split.loads.max() > (1 + self.threshold) * split.loads.mean():
-            split = levelled(split)
-        hot = split.hot
-        table = self._handovers(begun, split, self._speed(wanted), report)
-        if begun is plan and hot == dict(plan.hot) and np.array_equal(table, plan.assignment):
-            return plan
-        return Plan(table, wanted, plan.epoch + 1, hot)
+        split = split_hot_keys(begun, shown, above=1 + self.threshold, speeds=speeds)
+        times = split.loads / speeds
+        if split.hot and times.max() > (1 + self.threshold) * times.mean():
+            split = levelled(split, speeds)
+        table = self._handovers(begun, split, speeds, report)
+        following = Plan(table, wanted, plan.epoch + 1, split.hot, split.leaving)
+        return plan if following.says_as(plan) else following
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """Return what the balancer remembers."""
@@ -168,6 +165,16 @@ class LsStream(Balancer):
         if report.work is not None:
             self._speeds.add(_speeds(plan, report))
         return self._loads.mean()
+
+    def _of_keys(self, work: NDArray[np.float64], report: Report) -> dict[int, float]:
+        """Return the load of the hottest keys beside that of the shards, which is of more samples.
+
+        A key has the part of an interval that it had, however much came in it.
+        """
+        asked = report.busy if report.work is None else report.work
+        # Without shards that asked for anything there is nothing to measure the keys by.
+        unit = float(work.sum() / asked.sum()) if asked.any() and work.any() else 1.0
+        return {key: size * unit for key, size in report.hot.items()}
 
     def _speed(self, instances: int) -> NDArray[np.float64]:
         """Return how fast each instance is, in means."""

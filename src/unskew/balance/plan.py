@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unskew.errors import BadParameter, BadPlan
 from unskew.parameters import key_hashes, whole_number
 
-FORMAT = 1
+FORMAT = 2
 """Version of the JSON form of a plan; it grows when older readers would misread it."""
 
 
@@ -37,6 +37,9 @@ class Plan:
         Number of the version.
     hot : mapping of int to sequence of int, default none
         Instances of each hot key, by the hash of the key as an unsigned number.
+    leaving : mapping of int to mapping of int to int, default none
+        Instances that get no more tuples of a hot key but still keep some, and the event time, in
+        microseconds, at which the last of these has expired: joins look there until then.
 
     Examples
     --------
@@ -55,6 +58,7 @@ class Plan:
     instances: int
     epoch: int = 0
     hot: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    leaving: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that every shard has an instance, and keep the tables from being written."""
@@ -78,13 +82,31 @@ class Plan:
                     f"hot key needs live instances"
                 )
             hot[int(key)] = copies
+        leaving = {}
+        for key, given_times in self.leaving.items():
+            times = {int(instance): int(until) for instance, until in given_times.items()}
+            if not times:
+                continue
+            if min(times) < 0 or max(times) >= self.instances or times.keys() & {*hot.get(key, ())}:
+                raise BadParameter(
+                    f"a plan of {self.instances} instances has key {key} leave {sorted(times)} for "
+                    f"{hot.get(key, ())}; only live instances that get no more of it are left"
+                )
+            if key not in hot:
+                raise BadParameter(f"a plan has key {key} leave instances, but it is not hot there")
+            leaving[int(key)] = MappingProxyType(times)
         table.setflags(write=False)
         object.__setattr__(self, "assignment", table)
         object.__setattr__(self, "hot", MappingProxyType(hot))
+        object.__setattr__(self, "leaving", MappingProxyType(leaving))
 
     def __eq__(self, other: object) -> bool:
         """Return whether another plan says the same of every shard and hot key."""
         return isinstance(other, Plan) and self.to_json() == other.to_json()
+
+    def says_as(self, other: Plan) -> bool:
+        """Return whether another plan has all shards and keys in the same places, if later."""
+        return {**self.to_json(), "epoch": 0} == {**other.to_json(), "epoch": 0}
 
     def __hash__(self) -> int:
         """Return a hash that equal plans share."""
@@ -200,21 +222,21 @@ class Plan:
         is_kept = np.arange(places.size) < keys.size
         return places, np.concatenate(instances), is_kept
 
-    def copies(self, key: int) -> frozenset[int]:
-        """Return the instances of a hot key, none if it is not hot."""
-        return frozenset(self.hot.get(key, ()))
+    def parts_of(self, key: int) -> frozenset[int]:
+        """Return the instances that are named for a hot key or are leaving it, or none."""
+        return frozenset(self.hot.get(key, ())) | frozenset(self.leaving.get(key, ()))
 
     def holders_of(self, key: int) -> frozenset[int]:
-        """Return every instance that may have state of a key: where it goes, and its home."""
+        """Return every instance that may have state of a key: its parts, and its home."""
         home = self.assignment[self.shard_of(np.array([key], dtype=np.uint64))]
-        return self.instances_of(key) | frozenset(home.tolist())
+        return self.parts_of(key) | frozenset(home.tolist())
 
     def move(self, changes: dict[int, int]) -> Plan:
         """Return the next plan: the same but for some shards, given as shard: instance."""
         table = self.assignment.copy()
         for shard, instance in changes.items():
             table[shard] = instance
-        return Plan(table, self.instances, self.epoch + 1, self.hot)
+        return Plan(table, self.instances, self.epoch + 1, self.hot, self.leaving)
 
     def moves(self, before: Plan) -> list[tuple[int, int, int]]:
         """Return (shard, from, to) of each shard that another plan had elsewhere."""
@@ -240,13 +262,29 @@ class Plan:
                 found.append((key, old, new))
         return found
 
-    def cooled(self, before: Plan) -> list[int]:
-        """Return the keys whose parts another plan had where this one does not look for them."""
-        return sorted(
-            key
-            for key in before.hot
-            if key not in self.hot or not before.holders_of(key) <= self.holders_of(key)
-        )
+    def cooled(self, before: Plan) -> dict[int, list[int]]:
+        """Return, by hot shard, the keys whose parts there nobody would look for any more.
+
+        Another plan had them there; now they have to go home.
+
+        Examples
+        --------
+        >>> before = Plan(np.array([0, 1]), 3, hot={4: (0, 1, 2)})
+        >>> Plan(before.assignment, 3, hot={4: (1, 2)}).cooled(before)
+        {}
+        >>> Plan(before.assignment, 3, hot={4: (0, 1)}).cooled(before)
+        {4: [4]}
+        >>> Plan(before.assignment, 3).cooled(before)
+        {2: [4], 3: [4], 4: [4]}
+        """
+        found: dict[int, list[int]] = {}
+        for key in sorted(before.hot):
+            gone = before.holders_of(key)
+            if key in self.hot:
+                gone -= self.holders_of(key)
+            for instance in sorted(gone):
+                found.setdefault(before.hot_shard(instance), []).append(key)
+        return dict(sorted(found.items()))
 
     def instances_of(self, key: int) -> frozenset[int]:
         """Return every instance that tuples of a key, given by its hash, may go to."""
@@ -269,6 +307,10 @@ class Plan:
             "epoch": self.epoch,
             "assignment": self.assignment.tolist(),
             "hot": {str(key): list(copies) for key, copies in self.hot.items()},
+            "leaving": {
+                str(key): {str(instance): until for instance, until in times.items()}
+                for key, times in self.leaving.items()
+            },
         }
 
     @classmethod
@@ -289,7 +331,13 @@ class Plan:
                     f"{FORMAT}; read it with a newer unskew"
                 )
             hot = {int(key): tuple(copies) for key, copies in read["hot"].items()}
-            return cls(np.array(read["assignment"]), read["instances"], read["epoch"], hot)
+            # The first format had none.
+            leaving = {
+                int(key): {int(instance): int(until) for instance, until in times.items()}
+                for key, times in read.get("leaving", {}).items()
+            }
+            table = np.array(read["assignment"])
+            return cls(table, read["instances"], read["epoch"], hot, leaving)
         except BadPlan:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -315,7 +363,8 @@ class Plan:
             "key": pa.array(keys, pa.uint64()),
             "instance": pa.array(instances, pa.int32()),
         }
-        about = {"format": FORMAT, "instances": self.instances, "epoch": self.epoch}
+        known = self.to_json()
+        about = {name: known[name] for name in ("format", "instances", "epoch", "leaving")}
         return pa.table(columns).replace_schema_metadata({"unskew.plan": json.dumps(about)})
 
     @classmethod

@@ -49,7 +49,8 @@ class Report:
         Tuples that wait at each instance at the end of the interval.
     hot : mapping of int to float, default none
         Seconds of service of the keys that asked for most, by the hash of the key; they are in
-        `busy`, too, unless the plan has the key among its hot ones.
+        `busy`, too, unless the plan has the key among its hot ones. Where there is `work` they are
+        at the mean speed, as that is.
     can_split : bool, default False
         Whether a key may be on several instances at once.
     nodes : NodeLoads, optional
@@ -61,6 +62,9 @@ class Report:
         where that is known: `busy` without what a slow or fast instance makes of it.
     stored : array of int64, optional
         Tuples that each shard keeps at the end of the interval, where an operator keeps them.
+    watermark, latest : int, optional
+        Event times in microseconds, where an operator keeps tuples: up to the one they have
+        expired, and with the other the last that are kept now will have.
     """
 
     seconds: float
@@ -75,3 +79,5 @@ class Report:
     keys: NDArray[np.int64] | None = None
     work: NDArray[np.float64] | None = None
     stored: NDArray[np.int64] | None = None
+    watermark: int | None = None
+    latest: int | None = None

@@ -25,8 +25,9 @@ def resized(plan: Plan, instances: int, work: NDArray[np.float64] | None = None)
 
     Examples
     --------
-    >>> resized(Plan(np.array([0, 1, 2, 3, 2]), 4), 3, np.array([1.0, 2.0, 4.0, 8.0, 0.0]))
-    Plan(assignment=array([0, 1, 2, 0, 2], dtype=int32), instances=3, epoch=1, hot=mappingproxy({}))
+    >>> plan = Plan(np.array([0, 1, 2, 3, 2]), 4)
+    >>> resized(plan, 3, np.array([1.0, 2.0, 4.0, 8.0, 0.0])).assignment.tolist()
+    [0, 1, 2, 0, 2]
     """
     if plan.instances == instances:
         return plan
@@ -38,10 +39,11 @@ def resized(plan: Plan, instances: int, work: NDArray[np.float64] | None = None)
     for shard in homeless[np.argsort(-weights[homeless], kind="stable")].tolist():
         table[shard] = loads.argmin()
         loads[table[shard]] += weights[shard]
-    hot = {}
+    hot, leaving = {}, {}
     for key, copies in plan.hot.items():
         left = tuple(copy for copy in copies if copy < instances)
+        times = {at: until for at, until in plan.leaving.get(key, {}).items() if at < instances}
         # One instance is as good as none: the key is whole again, with its shard.
-        if len(set(left)) > 1:
-            hot[key] = left
-    return Plan(table, instances, plan.epoch + 1, hot)
+        if len(set(left)) > 1 or (left and times):
+            hot[key], leaving[key] = left, times
+    return Plan(table, instances, plan.epoch + 1, hot, leaving)

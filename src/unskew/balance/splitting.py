@@ -26,27 +26,33 @@ class Split(NamedTuple):
     ----------
     hot : dict of int to tuple of int
         Instances of each hot key.
+    leaving : dict of int to dict of int to int
+        Instances that get no more of it, and until when they keep what they have.
     busy : array of float64
         Load of each shard, without its hot keys.
     loads : array of float64
         Load of each instance.
     sizes : dict of int to float
-        Load of each hot key.
+        Load of each hot key that is split.
     """
 
     hot: dict[int, tuple[int, ...]]
+    leaving: dict[int, dict[int, int]]
     busy: NDArray[np.float64]
     loads: NDArray[np.float64]
     sizes: dict[int, float]
 
 
-def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
+def split_hot_keys(
+    plan: Plan, report: Report, *, above: float = 1.0, speeds: NDArray[np.float64] | None = None
+) -> Split:
     """Return the keys to split: those with more load than an instance should have.
 
     A key gets as many instances as its load fills, and one more, so that its part leaves room for
-    other shards. Copies are added at once, where there is least to do, and taken away only when the
-    key has cooled: until then its state is where it is. An interval without load tells nothing, so
-    all stays as it is.
+    other shards. They are added at once, where there is least to do, and taken away only when the
+    key has cooled: until then its state is where it is. Where an operator keeps tuples, instances
+    that the key does not need any more get no new ones, and leave when what they have has expired:
+    nothing moves. An interval without load tells nothing, so all stays as it is.
 
     Parameters
     ----------
@@ -56,6 +62,8 @@ def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
         What it measured.
     above : float, default 1.0
         Load, in means, above which a key is split.
+    speeds : array of float64, optional
+        How fast each instance is; all the same by default.
 
     Examples
     --------
@@ -76,56 +84,98 @@ def split_hot_keys(plan: Plan, report: Report, *, above: float = 1.0) -> Split:
             if size > above * mean:
                 sizes[key] = size
                 busy[homes[key]] -= size
+    wanted = {key: _wanted(plan, key, size, mean, above) for key, size in sizes.items()}
+    leaving = {key: _not_yet_gone(plan, key, report) for key in sizes}
+    hot: dict[int, tuple[int, ...]] = {}
     for key in sorted(sizes):
-        if not report.can_split or sizes[key] < _COOL * mean:
-            busy[homes[key]] += sizes.pop(key)
+        if report.can_split and wanted[key] != 1:
+            continue
+        busy[homes[key]] += sizes.pop(key)
+        others = {*plan.hot.get(key, ()), *leaving[key]} - {int(plan.assignment[homes[key]])}
+        if report.can_split and report.latest is not None and others:
+            # As good as whole, but for what others keep of it until that has expired.
+            hot[key] = (int(plan.assignment[homes[key]]),)
+            leaving[key] = dict.fromkeys(sorted(others), report.latest) | leaving[key]
     loads = np.bincount(plan.assignment, busy, plan.instances).astype(np.float64)
-    hot = {}
+    pace = np.ones(plan.instances) if speeds is None else speeds
     for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
         copies = plan.hot.get(key, ())
         home = int(plan.assignment[homes[key]])
         if report.stored is not None and home not in copies:
             # What is kept at the home is looked for there, whether it takes a part or not.
             copies = (*copies, home)
-        wanted = min(plan.instances, ceil(sizes[key] / mean) + 1) if mean > 0 else 0
-        missing = wanted - len(set(copies))
+        ranked = np.argsort(loads / pace, kind="stable").tolist()
+        missing = wanted[key] - len(set(copies))
         if missing > 0:
-            others = [i for i in np.argsort(loads, kind="stable").tolist() if i not in copies]
-            copies = tuple(sorted({*copies, *others[:missing]}))
+            free = [i for i in ranked if i not in copies]
+            copies = tuple(sorted({*copies, *free[:missing]}))
+        elif missing < -1 and wanted[key] > 0 and report.latest is not None:
+            stay = {home, *[i for i in ranked if i in copies and i != home][: wanted[key] - 1]}
+            leaving[key] |= dict.fromkeys(sorted({*copies} - stay), report.latest)
+            copies = tuple(copy for copy in copies if copy in stay)
         hot[key] = copies
         # An instance that is named twice takes twice as much.
         np.add.at(loads, list(copies), sizes[key] / len(copies))
-    return Split(hot, busy, loads, {key: sizes[key] for key in hot})
+    left = {
+        key: {at: until for at, until in leaving[key].items() if at not in copies}
+        for key, copies in hot.items()
+    }
+    return Split(hot, left, busy, loads, sizes)
 
 
-def levelled(split: Split) -> Split:
+def levelled(split: Split, speeds: NDArray[np.float64] | None = None) -> Split:
     """Return the same instances of each hot key, named as often as evens out the loads.
 
     Nothing moves by that: only where tuples go that are still to come. An instance that should have
     nothing more still keeps what it has, and is named once.
 
+    Parameters
+    ----------
+    split : Split
+        What `split_hot_keys` returned.
+    speeds : array of float64, optional
+        How fast each instance is: loads over speeds are to be even.
+
     Examples
     --------
-    >>> split = Split({4: (0, 1)}, np.array([3.0, 1.0]), np.array([5.0, 3.0]), {4: 4.0})
+    >>> split = Split({4: (0, 1)}, {}, np.array([3.0, 1.0]), np.array([5.0, 3.0]), {4: 4.0})
     >>> even = levelled(split)
     >>> even.loads.tolist(), sorted(even.hot[4]).count(1) / len(even.hot[4])
     ([4.0, 4.0], 0.75)
     """
     loads = split.loads.copy()
     parts: dict[int, dict[int, float]] = {}
-    for key, copies in split.hot.items():
+    # One that nobody asks for, or that is as good as whole, has nothing to be shared.
+    shared = {key: copies for key, copies in split.hot.items() if split.sizes.get(key, 0.0) > 0}
+    for key, copies in shared.items():
         named, times = np.unique(copies, return_counts=True)
         shares = times * (split.sizes[key] / len(copies))
         parts[key] = dict(zip(named.tolist(), shares.tolist(), strict=True))
     for _ in range(_ROUNDS):
         for key, part in parts.items():
-            pour(part, split.sizes[key], loads)
+            pour(part, split.sizes[key], loads, speeds)
     mean = float(loads.mean())
     hot = {
         key: turns({copy: parts[key].get(copy, 0.0) for copy in sorted(set(copies))}, mean)
-        for key, copies in split.hot.items()
+        for key, copies in shared.items()
     }
-    return split._replace(hot=hot, loads=loads)
+    return split._replace(hot={**split.hot, **hot}, loads=loads)
+
+
+def _wanted(plan: Plan, key: int, size: float, mean: float, above: float) -> int:
+    """Return how many instances a key needs: one is as good as whole."""
+    # What is on one instance has to be as large as any other to be split again.
+    is_split = len(set(plan.hot.get(key, ()))) > 1
+    if size < (_COOL if is_split else above) * mean:
+        return 1
+    return min(plan.instances, ceil(size / mean) + 1) if mean > 0 else 0
+
+
+def _not_yet_gone(plan: Plan, key: int, report: Report) -> dict[int, int]:
+    """Return the instances that still keep what they once got of a key."""
+    now = report.watermark
+    times = plan.leaving.get(key, {})
+    return {at: until for at, until in times.items() if now is None or until > now}
 
 
 def _homes(plan: Plan, report: Report) -> dict[int, int]:

@@ -66,7 +66,8 @@ What rides adds to --json:
   migrations       shards and split keys that went to other instances
   migrated_bytes   of their state
   late_rows        that came after the watermark, and count for nothing
-  latency_p95_ms   from a batch's start to its delivery, all but 5 % of them
+  latency_p95_ms   from a batch's start until it is delivered and the next plan
+                   is made, all but 5 % of them
 """,
 )
 @click.argument("name", metavar="[APP]", default="trending")
@@ -298,7 +299,7 @@ def _told(summary: Summary) -> Iterator[Table | str]:
     yield (
         f"{summary.rows_in:,} rows in {_batches(summary)} and {summary.seconds:.1f} s; "
         f"imbalance {summary.imbalance:.3f}, under Spark's hash {summary.hash_imbalance:.2f}: the "
-        f"busiest instance has {summary.gain:.1f} times less to do."
+        f"busiest instance has {summary.gain:.1f} times fewer rows."
     )
     if summary.verified:
         yield "Verified: all results, of earlier runs too, are those that plain Spark computes."

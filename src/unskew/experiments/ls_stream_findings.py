@@ -9,11 +9,16 @@ from unskew.experiments.disagreements import Why, disagreements
 from unskew.experiments.ls_stream_rides import INSTANCES as RIDE_INSTANCES
 from unskew.experiments.ls_stream_rides import RATE
 from unskew.experiments.ls_stream_rows import BOTTLENECK, HIGHER, LATENCY, LOWER
-from unskew.experiments.ls_stream_topology import BURST, KEEP, KEYS, PROBE, RIDE, SERIES
+from unskew.experiments.ls_stream_topology import (
+    BURST,
+    INSTANCES,
+    KEEP,
+    KEYS,
+    PROBE,
+    RIDE,
+    SERIES,
+)
 from unskew.workloads import Zipf
-
-INSTANCES = 20
-"""Of the figures over skew."""
 
 
 def findings(rows: Sequence[Row]) -> list[str]:

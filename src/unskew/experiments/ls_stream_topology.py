@@ -79,8 +79,9 @@ CORES = 2
 BUSY, IDLE = 0.4, 0.183
 """Cores that an instance needs while it serves, and all the time."""
 
-NODES = 18
-"""Of the paper's cluster; 20 instances are alone or by twos there, so none waits for a core."""
+NODES, INSTANCES = 18, 20
+"""Of the paper's cluster, and of the figures over skew; they are alone or by twos there, so none
+waits for a core."""
 
 BURST = 0.115
 """Seconds from one burst to the next, in which tuples come for latency."""
@@ -112,7 +113,7 @@ class Setting:
     series: str
     data: float | str
     messages: int
-    instances: int = 20
+    instances: int = INSTANCES
     nodes: int = NODES
     threshold: float | None = None
 
@@ -235,8 +236,6 @@ class Measured:
         Mean, in seconds.
     imbalance, work_imbalance : float
         Of the paper's load, of what is kept and what comes, and of the seconds of service.
-    moves : float
-        Shards that moved, in the whole run.
     over_time : tuple of (float, float)
         End of each slice of the run and the mean latency in it.
     """
@@ -244,7 +243,6 @@ class Measured:
     latency: float
     imbalance: float
     work_imbalance: float
-    moves: float
     over_time: tuple[tuple[float, float], ...]
 
 
@@ -270,7 +268,6 @@ class Measure(Task):
             latency=fmean(each.latency for each in found),
             imbalance=fmean(each.imbalance for each in found),
             work_imbalance=fmean(each.work_imbalance for each in found),
-            moves=fmean(each.moves for each in found),
             over_time=tuple(zip(times, latencies, strict=True)),
         )
 
@@ -294,7 +291,6 @@ class Measure(Task):
             latency=fmean(y for _, y in over_time[len(over_time) // 2 :]),
             imbalance=_mean([load_imbalance(load) for load in loads]),
             work_imbalance=_mean(stage.load_imbalances[half].tolist()),
-            moves=stage.moves,
             over_time=over_time,
         )
 

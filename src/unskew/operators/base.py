@@ -75,6 +75,8 @@ class Operator(ABC):
         a key that is split are told only when they expire.
     tells_expired : bool
         Whether anything ever comes out of what expires.
+    delay : int
+        Microseconds that the times of what comes out may be behind the watermark.
     looks_everywhere : bool
         Whether rows of a hot key look for partners at every instance that has some of it: then
         they have the value `STORED`, and are kept by one of the instances.
@@ -84,6 +86,7 @@ class Operator(ABC):
     windowed: bool = False
     appends: ClassVar[bool] = False
     tells_expired: bool = True
+    delay: int = 0
     looks_everywhere: ClassVar[bool] = False
 
     keys: tuple[pa.Field, ...]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -25,8 +26,9 @@ ShardOf = Callable[[Hashes], NDArray[np.int64]]
 class EntryBuffer:
     """Take rows in any order and give back entries by shard.
 
-    Holds at most `most_bytes` of entries, and then one shard's at a time: what does not fit is
-    written to a temporary file, in the order of shards, and read from there.
+    Holds at most `most_bytes` of entries, with those that were added last beside them, and then one
+    shard's at a time: what does not fit is written to a temporary file, in the order of shards, and
+    read from there.
 
     Parameters
     ----------
@@ -76,10 +78,9 @@ class EntryBuffer:
 
     def add_entries(self, entries: pa.RecordBatch) -> None:
         """Take entries that are folded already."""
-        self._held.append(entries)
-        self._held_bytes += entries.nbytes
+        self._hold(entries)
 
-    def groups(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+    def groups(self) -> Generator[tuple[NDArray[np.int64], pa.RecordBatch], None, None]:
         """Return entries combined, and in the order of shard and hash, with the shard of each."""
         self._fold()
         if not self._spills:
@@ -90,24 +91,29 @@ class EntryBuffer:
             return
         self._spill()
         present = sorted({shard for _, shards in self._spills for shard in shards.tolist()})
-        files = [(pa.memory_map(str(path)), shards) for path, shards in self._spills]
-        readers = [(pa.ipc.open_file(file), shards) for file, shards in files]
-        for shard in present:
-            parts = [
-                reader.get_batch(int(place))
-                for reader, shards in readers
-                for place in np.flatnonzero(shards == shard)
+        # Closed however this ends: a task may fail, or be cancelled, between two groups.
+        with ExitStack() as maps:
+            readers = [
+                (pa.ipc.open_file(maps.enter_context(pa.memory_map(str(path)))), shards)
+                for path, shards in self._spills
             ]
-            yield self._ordered(self._operator.combine(parts))
-        for file, _ in files:
-            file.close()
+            for shard in present:
+                parts = [
+                    reader.get_batch(int(place))
+                    for reader, shards in readers
+                    for place in np.flatnonzero(shards == shard)
+                ]
+                yield self._ordered(self._operator.combine(parts))
 
     def _fold(self) -> None:
         if not self._rows:
             return
         rows = pa.concat_batches(self._rows) if len(self._rows) > 1 else self._rows[0]
         self._rows, self._row_bytes = [], 0
-        entries = self._operator.fold(rows)
+        self._hold(self._operator.fold(rows))
+
+    def _hold(self, entries: pa.RecordBatch) -> None:
+        """Keep entries in memory as long as all fit there."""
         self._held.append(entries)
         self._held_bytes += entries.nbytes
         if self._held_bytes > self._most:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,8 @@ class HotKeys:
         Which one this is.
     store : ShardStore
         The state of the stage.
-    cooled : collection of int
-        Keys whose parts of the batch before are where nobody looks for them now.
+    cooled : mapping of int to sequence of int
+        By hot shard, keys whose parts there nobody looks for any more: they go home.
     watermark : int
         State up to it is final.
 
@@ -46,7 +46,7 @@ class HotKeys:
         plan: Plan,
         instance: int,
         store: ShardStore,
-        cooled: Collection[int],
+        cooled: Mapping[int, Sequence[int]],
         watermark: int,
     ) -> None:
         self.hashes = plan.hot_hashes
@@ -55,33 +55,35 @@ class HotKeys:
         self._plan = plan
         self._instance = instance
         self._store = store
-        self._cooled = np.array(sorted(cooled), dtype=np.uint64)
+        self._cooled = {
+            shard: np.array(sorted(keys), dtype=np.uint64) for shard, keys in cooled.items()
+        }
         self._watermark = watermark
         self._told: set[int] = set()
         self._final: set[tuple[int, int]] = set()
 
-    def taken_over(self) -> Iterator[pa.RecordBatch]:
-        """Return, as entries, what others kept of cooled keys that have their home here.
+    def taken_over(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Return hot shards, and as entries what they have of cooled keys that are at home here.
 
-        The others remove it in the same batch, see `handed_over`.
+        Those who keep the shards remove it in the same batch, see `handed_over`.
         """
         plan = self._plan
-        here = self._cooled[plan.assignment[plan.shard_of(self._cooled)] == self._instance]
-        for shard in sorted(filter(plan.is_hot_shard, self._store.shards)):
+        for shard, keys in self._cooled.items():
+            here = keys[plan.assignment[plan.shard_of(keys)] == self._instance]
             for found in self._store.find(shard, here):
-                yield self._operator.entries_of(found)
+                yield shard, self._operator.entries_of(found)
 
     def handed_over(self, own: Collection[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Return for each hot shard the run that removes from it what was taken over."""
-        for shard in filter(self._plan.is_hot_shard, own):
-            found = self._store.find(shard, self._cooled)
+        for shard in self._cooled.keys() & own:
+            found = self._store.find(shard, self._cooled[shard])
             if found:
                 hashes = np.unique(np.concatenate([hashes_of(each) for each in found]))
                 yield shard, removals(hashes, self._operator.run_schema)
 
     def cooled_in(self, shard: int) -> Hashes:
         """Return the keys of which a shard has parts that were handed over in this batch."""
-        return self._cooled if self._plan.is_hot_shard(shard) else self._cooled[:0]
+        return self._cooled.get(shard, np.empty(0, dtype=np.uint64))
 
     def tell_changed(self, state: pa.RecordBatch, touched: NDArray[np.bool_]) -> None:
         """Tell of parts that a batch made, and whether it touched them."""

@@ -26,8 +26,8 @@ from unskew.operators.base import (
 )
 from unskew.operators.matching import match
 from unskew.operators.meeting import Meeting, in_order
-from unskew.parameters import one_of
-from unskew.state.runs import HASH, RUN_HEAD, empty, hashes_of
+from unskew.parameters import one_of, whole_number
+from unskew.state.runs import FLUSH, HASH, NO_WATERMARK, RUN_HEAD, empty, hashes_of
 
 SIDE, ROW = "unskew_side", "unskew_row"
 LEFT_ROW, RIGHT_ROW = "unskew_left", "unskew_right"
@@ -44,6 +44,9 @@ WITHOUT_TIME = 2
 """Sides; more by 2 are those of rows without a time, which are close to nothing."""
 
 HOWS = ("inner", "left", "right", "full")
+
+_LONGEST = 2**62
+"""Microseconds of a bound, up or down: half of what 64 bits can say, 146,000 years."""
 
 _COMMON = (TIME, SIDE, ROW, MATCHED, IS_MARK, LEFT_ROW, RIGHT_ROW)
 """What entries and state both have after their keys, in this order."""
@@ -74,6 +77,8 @@ class IntervalJoin(Operator):
     looks_everywhere: ClassVar[bool] = True
 
     def __init__(self, before: int, after: int, how: str = "inner") -> None:
+        for name, bound in (("before", before), ("after", after)):
+            whole_number(name, bound, least=-_LONGEST, most=_LONGEST)
         if before + after < 0:
             raise BadParameter(
                 f"no time is at most {before} us before and at most {after} us after another"
@@ -81,6 +86,7 @@ class IntervalJoin(Operator):
         self.before, self.after, self.how = before, after, one_of("how", how, HOWS)
         self.is_outer = (how in ("left", "full"), how in ("right", "full"))
         self.tells_expired = any(self.is_outer)
+        self.delay = max(before, after, 0)
 
     def __repr__(self) -> str:
         """Return the bounds and the kind."""
@@ -219,7 +225,7 @@ class IntervalJoin(Operator):
         columns = [
             pa.array(rows.hashes[chosen]),
             pa.array(np.zeros(chosen.size, dtype=np.bool_)),
-            pa.array(rows.time[chosen] + reach),
+            pa.array(_last_chance(rows.time[chosen], reach)),
             *(key.take(taken) for key in rows.keys),
             pa.array(rows.time[chosen]),
             pa.array(rows.side[chosen].astype(np.int8)),
@@ -327,6 +333,17 @@ class _Rows:
             if key.null_count:
                 places = places[key.is_valid().to_numpy(zero_copy_only=False)[places]]
         return places
+
+
+def _last_chance(time: NDArray[np.int64], reach: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when rows expire: not before there is a watermark, and not after a flush.
+
+    A row without a time is as old as 64 bits can say while there is no watermark yet, and bounds
+    may be negative: their sum would be a time that never comes.
+    """
+    first, last = NO_WATERMARK + 1 - np.minimum(reach, 0), FLUSH - np.maximum(reach, 0)
+    expires: NDArray[np.int64] = np.clip(time, first, last) + reach
+    return expires
 
 
 def _without(values: pa.Array, bare: pa.Array) -> pa.Array:

@@ -6,9 +6,9 @@ Knows no Spark: an engine brings the rows and commits what the task reports.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
@@ -55,8 +55,8 @@ class Work:
     watermark : int
         State up to it expires. It is later than `late`: what the stage before made final with the
         same watermark is not late here.
-    cooled : collection of int
-        Keys whose parts of the batch before are where nobody looks for them now.
+    cooled : mapping of int to sequence of int
+        By hot shard, keys whose parts there nobody looks for any more: they go home.
     most_bytes : int
         Entries to hold.
     """
@@ -69,7 +69,7 @@ class Work:
     stage: int = 0
     late: int = NO_WATERMARK
     watermark: int = NO_WATERMARK
-    cooled: Collection[int] = ()
+    cooled: Mapping[int, Sequence[int]] = field(default_factory=dict)
     most_bytes: int = MOST_BYTES
 
 
@@ -135,8 +135,9 @@ class Task(ABC):
 
     def _outputs(self, buffer: EntryBuffer) -> Iterator[pa.RecordBatch]:
         """Return what comes out of changed keys, then what comes out of expired ones."""
-        for entries in self._hot.taken_over():
-            self.report.taken_over += entries.nbytes
+        for shard, entries in self._hot.taken_over():
+            if self.work.plan.keeper(shard) != self.work.instance:
+                self.report.taken_over += entries.nbytes
             buffer.add_entries(entries)
         for shard, run in self._hot.handed_over(self._own):
             self._write(shard, run)

@@ -23,7 +23,7 @@ from unskew.simulator.queues import serve
 from unskew.simulator.results import StageResult
 from unskew.simulator.sending import Sender, ToGroups, ToShards
 from unskew.simulator.series import Series
-from unskew.simulator.stage import HOTTEST
+from unskew.simulator.stage import HOTTEST, check_keeps_instances
 from unskew.simulator.stored import HOME, Parts, Stored
 from unskew.simulator.tuples import Tuples
 from unskew.simulator.watch import Watch, node_loads, pause
@@ -131,6 +131,7 @@ class Join:
             raise BadParameter(
                 f"join {self.name!r} has a balancer, which moves shards; say how many with shards="
             )
+        check_keeps_instances(self.name, self.balancer)
 
     @property
     def network(self) -> Network:
@@ -204,8 +205,8 @@ class RunningJoin:
 
     def _begin(self) -> None:
         """Begin to measure anew."""
-        self._meter = Meter(self.plan.shards, by_key=self.join.balancer is not None)
-        self._work = np.zeros(self.plan.shards + 1)
+        self._meter = Meter(self.plan.shards, by_key=False)
+        self._work = Meter(self.plan.shards, by_key=self.join.balancer is not None)
         self._asked = np.zeros(self.join.instances)
         self._copies = np.zeros(self.join.instances, dtype=np.int64)
 
@@ -253,7 +254,7 @@ class RunningJoin:
             own = keys[copies.rows]
             shards = self.plan.shard_at(0, own)
             self._meter.add(own, shards, busy)
-            np.add.at(self._work, shards, work)
+            self._work.add(own, shards, work)
         if self.tally is not None:
             self.tally.add(self._index.ids(keys), copies.instances[copies.is_kept])
 
@@ -268,6 +269,7 @@ class RunningJoin:
         if self.join.balancer is not None:
             stored = self._kept_in()
             speeds = self.join.nodes.speeds_at(now)[self.join.nodes.of(self.join.instances)]
+            hottest = self._work.hottest(HOTTEST * self.join.instances, also=self.plan.hot)
             report = Report(
                 seconds=seconds,
                 rows=self._meter.rows,
@@ -275,19 +277,15 @@ class RunningJoin:
                 state_bytes=stored.astype(np.float64) * self.join.row_bytes,
                 utilisation=utilisation,
                 queues=queues,
-                hot=self._meter.hottest(HOTTEST * self.join.instances, also=self.plan.hot),
+                hot={key: size / float(speeds.mean()) for key, size in hottest.items()},
                 can_split=self.join.can_split,
                 nodes=node_loads(self.join.nodes, utilisation),
-                work=self._work[:-1] / speeds.mean(),
+                work=self._work.busy / speeds.mean(),
                 stored=stored,
+                watermark=int(1e6 * now),
+                latest=int(1e6 * (now + self.join.window)),
             )
             plan = self.join.balancer.next_plan(self.plan, report)
-            if plan.instances != self.join.instances:
-                raise BadParameter(
-                    f"{self.join.balancer.name} asks for {plan.instances} instances, but the "
-                    f"simulated join {self.join.name!r} stays with {self.join.instances}; give the "
-                    f"balancer no bounds"
-                )
             self._move(plan, stored, now)
             self.plan = plan
         self._begin()
@@ -332,7 +330,7 @@ class RunningJoin:
             self.moves += 1
             self._pause(now, giver, taker, int(stored[shard]))
         for key in sorted(self.plan.hot):
-            gone = np.array(sorted(self.plan.copies(key) - plan.copies(key)), dtype=np.int32)
+            gone = np.array(sorted(self.plan.parts_of(key) - plan.parts_of(key)), dtype=np.int32)
             if gone.size:
                 keys = np.full(gone.size, key, dtype=np.uint64)
                 home, parts = self._parts.home(keys), self._parts.at(keys, gone)

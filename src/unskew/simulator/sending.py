@@ -51,7 +51,7 @@ class ToShards:
         own = keys[rows]
         places, also = parts.home(own), np.full_like(rows, _NOWHERE)
         for key in plan.hot:
-            copies = np.array(sorted(plan.copies(key)), dtype=np.int32)
+            copies = np.array(sorted(plan.parts_of(key)), dtype=np.int32)
             # Its home, where it is not named, has only what was there before.
             mine = np.flatnonzero((own == np.uint64(key)) & np.isin(instances, copies))
             home = plan.assignment[plan.shard_of(own[mine])]

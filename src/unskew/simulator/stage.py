@@ -88,6 +88,7 @@ class Stage:
             raise BadParameter(
                 f"stage {self.name!r} has a balancer, which moves shards; say how many with shards="
             )
+        check_keeps_instances(self.name, self.balancer)
         if self.can_split and not self.is_planned:
             raise BadParameter(
                 f"stage {self.name!r} has can_split, and only a plan splits keys; give it shards= "
@@ -246,6 +247,16 @@ class Running:
         cut = int(np.searchsorted(moving.times[order], watermark + network.local))
         self._waiting, self._waiting_marks = moving.pick(order[cut:]), noted[order[cut:]]
         return moving.pick(order[:cut]), noted[order[:cut]]
+
+
+def check_keeps_instances(stage: str, balancer: Balancer | None) -> None:
+    """Refuse a balancer that may ask for other instances than there are."""
+    if balancer is not None and balancer.bounds is not None:
+        raise BadParameter(
+            f"{balancer.name} may ask for {balancer.bounds[0]} to {balancer.bounds[1]} instances, "
+            f"but the simulated stage {stage!r} stays with those that it has; give the balancer no "
+            f"instances="
+        )
 
 
 def _router(stage: Stage, shards: int, sources: int, seed: int) -> Router:

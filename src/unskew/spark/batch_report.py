@@ -14,6 +14,7 @@ from unskew.balance import NodeLoads, Report
 from unskew.operators.task_report import TaskReport
 from unskew.spark.stages import Stage
 from unskew.state import Manifest
+from unskew.state.runs import NEVER
 from unskew.state.versions import batch_of, kind_of
 
 
@@ -116,7 +117,9 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
     rows, keys, stored = np.zeros((3, stage.shards), dtype=np.int64)
     busy, work, state_bytes = np.zeros((3, stage.shards))
     hot: dict[int, float] = {}
-    seconds = max(float(manifest.facts["seconds"]), 1e-9)
+    # Manifests of earlier versions do not tell how long it was until the next batch.
+    interval = manifest.facts.get("interval", manifest.facts["seconds"])
+    seconds = max(float(interval), 1e-9)
     cost = _Cost.of(tasks)
     for task in tasks:
         asked = {shard: cost.of_shard(task, shard) for shard in task.rows}
@@ -134,6 +137,7 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
         if shard < stage.shards:
             state_bytes[shard] = size
             stored[shard] = sum(run.rows for run in manifest.stages[number][shard])
+    keeps = stage.operator.appends
     return Report(
         seconds=seconds,
         rows=rows,
@@ -146,8 +150,17 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
         can_split=stage.operator.can_split,
         nodes=_node_loads(tasks),
         work=work,
-        stored=stored if stage.operator.appends else None,
+        stored=stored if keeps else None,
+        watermark=manifest.late(number) if keeps else None,
+        latest=_latest(manifest, number) if keeps else None,
     )
+
+
+def _latest(manifest: Manifest, number: int) -> int | None:
+    """Return when the last of all that a stage keeps will have expired, if it keeps anything."""
+    runs = (run for shard in manifest.stages[number].values() for run in shard)
+    # A run that never expires says that older rows do not count.
+    return max((run.latest for run in runs if run.latest != NEVER), default=None)
 
 
 class _Cost(NamedTuple):

@@ -100,6 +100,7 @@ class Cycle:
         """Begin a run: files of this driver have names that no other has."""
         self._driver = uuid4().hex[:12]
         self._next: tuple[int, list[Plan]] | None = None
+        self._begun: float | None = None
         self._pins = Pins()
         self.reports: dict[int, BatchReport] = {}
 
@@ -155,7 +156,13 @@ class Cycle:
             )
         began = perf_counter()
         done = self._run(df, version, base, decision)
-        manifest = self._manifest(version, base, decision, done, perf_counter() - began)
+        seconds = perf_counter() - began
+        # A batch is given as long as the one before was: what comes after it is not known yet.
+        interval = seconds if self._begun is None else max(seconds, began - self._begun)
+        self._begun = began
+        manifest = self._manifest(
+            version, base, decision, done, {"seconds": seconds, "interval": interval}
+        )
         self.checkpoint.commit(manifest)
         self._remove_intermediate(done)
         return manifest
@@ -225,7 +232,7 @@ class Cycle:
             cache=self.settings.cache,
             name=f"{self._driver}-{version}",
             late=base.late(number),
-            watermark=decision.watermark,
+            watermark=self._reached(number, decision.watermark),
             most_bytes=self.settings.most_bytes,
         )
 
@@ -270,7 +277,7 @@ class Cycle:
         base: Manifest,
         decision: Decision,
         done: list[_Done],
-        seconds: float,
+        took: dict[str, float],
     ) -> Manifest:
         stages = [dict(shards) for shards in base.stages]
         for number, stage_done in enumerate(done):
@@ -286,15 +293,25 @@ class Cycle:
             "query": self.spark_checkpoint.query_id(),
             "watermark": watermark,
             "late": [
-                max(base.late(number), watermark, self._flushed(number, done[number]))
+                max(
+                    base.late(number),
+                    self._reached(number, watermark),
+                    self._flushed(number, done[number]),
+                )
                 for number in range(len(done))
             ],
-            "seconds": seconds,
+            **took,
             "tasks": [report.without_runs() for each in done for report in each.reports],
             "merges": [each.merge for each in done if each.merge],
             **self._moved(base, decision),
         }
         return Manifest(version, stages, done[-1].output, facts)
+
+    def _reached(self, number: int, watermark: int) -> int:
+        """Return the watermark of a stage: those before it may let rows out that are behind it."""
+        if watermark in (NO_WATERMARK, FLUSH):
+            return watermark
+        return watermark - sum(stage.operator.delay for stage in self.stages[:number])
 
     def _flushed(self, number: int, done: _Done) -> int:
         """Return the end of the last window that has come out: rows for it are late from now on."""

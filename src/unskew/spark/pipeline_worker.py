@@ -53,8 +53,8 @@ class StageWork:
         Of the stage.
     plan : dict
         Of the stage in this batch, as JSON.
-    cooled : list of int
-        Keys whose parts of the batch before are where nobody looks for them now.
+    cooled : dict of int to list of int
+        By hot shard, keys whose parts there nobody looks for any more.
     stage : int
         Number of the stage.
     base : int or None
@@ -73,7 +73,7 @@ class StageWork:
 
     operator: Operator
     plan: dict[str, Any]
-    cooled: list[int]
+    cooled: dict[int, list[int]]
     stage: int
     base: int | None
     folder: str

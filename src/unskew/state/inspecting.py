@@ -364,14 +364,14 @@ def _batch(manifest: Manifest, stage: int) -> BatchState:
     facts = manifest.facts
     tasks = _of_stage(manifest, "tasks", stage)
     merges = _of_stage(manifest, "merges", stage)
-    loads = [sum(each["rows"].values()) for each in tasks]
-    late = sum(each["late"] for each in tasks)
+    loads = [sum(each.get("rows", {}).values()) for each in tasks]
+    late = sum(each.get("late", 0) for each in tasks)
     return BatchState(
         batch=batch_of(manifest.version),
         kind=_kind(manifest),
         rows=sum(loads) + late,
         late=late,
-        rows_out=sum(each["rows_out"] for each in (*tasks, *merges)),
+        rows_out=sum(each.get("rows_out", 0) for each in (*tasks, *merges)),
         seconds=float(facts.get("seconds", 0.0)),
         moves=facts["moves"][stage] if "moves" in facts else 0,
         imbalance=imbalance(loads) if sum(loads) else None,
@@ -380,6 +380,7 @@ def _batch(manifest: Manifest, stage: int) -> BatchState:
 
 
 def _of_stage(manifest: Manifest, name: str, stage: int) -> list[dict[str, Any]]:
+    """Return what the tasks or merges of a stage tell; re-sharded, they tell of no rows."""
     return [each for each in manifest.facts.get(name, ()) if each["stage"] == stage]
 
 
@@ -387,7 +388,7 @@ def _hottest(manifest: Manifest, stage: int) -> Counter[int]:
     """Return the rows of each key that a task told of."""
     totals: Counter[int] = Counter()
     for task in _of_stage(manifest, "tasks", stage):
-        totals.update(dict(task["hot"]))
+        totals.update(dict(task.get("hot", ())))
     return totals
 
 

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -22,7 +21,7 @@ from unskew.state.files import sync_folder
 from unskew.state.inspecting import Chosen, choose
 from unskew.state.manifest import Manifest, Run
 from unskew.state.reading import newest_version
-from unskew.state.runs import NO_WATERMARK, counting, hashes_of, merge
+from unskew.state.runs import counting, hashes_of, merge
 from unskew.state.segment import SegmentReader, SegmentWriter
 from unskew.state.versions import INITIAL, batch_of, version_of
 
@@ -31,21 +30,9 @@ MOST_SHARDS = 2**20
 MOST_BYTES = 64 << 20
 """Rows that are held before they are dealt to temporary runs."""
 
-_WITHOUT_ROWS: dict[str, Any] = {
-    "rows": {},
-    "keys": {},
-    "late": 0,
-    "expired_up_to": NO_WATERMARK,
-    "busy": 0.0,
-    "written": 0,
-    "read": 0,
-    "checked": 0,
-    "hot": [],
-    "output": [],
-    "rows_out": 0,
-    "seconds": 0.0,
-}
-"""What a task tells of a batch without rows: loads of the old shards say nothing of the new."""
+_WHO_AND_WHERE = ("stage", "instance", "node")
+"""What is left of a task: what it did with rows of the old shards says nothing of the new. Readers
+take the rest for that of a task without rows."""
 
 
 @dataclass(frozen=True)
@@ -236,9 +223,11 @@ def _commit(
     version = manifest.version
     facts = {
         **manifest.facts,
-        "tasks": [{**each, **_WITHOUT_ROWS} for each in manifest.facts["tasks"]],
+        "tasks": [
+            {name: each[name] for name in _WHO_AND_WHERE} for each in manifest.facts["tasks"]
+        ],
         "merges": [],
-        "moves": [0] * len(stages),
+        **{name: [0] * len(stages) for name in ("moves", "hot_moves", "bytes_moved")},
         "resharded": True,
     }
     decision = Decision(plans, facts["watermark"], version, [{}] * len(plans))

@@ -5,10 +5,7 @@ Positions become keys by it: a square of the map is one key, and nearby keys are
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from unskew.kernel import compiled, kernel
+from unskew.kernel import kernel
 
 
 @kernel
@@ -35,18 +32,3 @@ def hilbert_cell(x: int, y: int, order: int) -> int:
                 x, y = ~x, ~y
             x, y = y, x
     return cell
-
-
-@compiled
-def hilbert_cells(x: NDArray[np.int64], y: NDArray[np.int64], order: int) -> NDArray[np.int64]:
-    """Return the place on the curve of each square; see `hilbert_cell`.
-
-    Examples
-    --------
-    >>> hilbert_cells(np.array([0, 3, 3]), np.array([0, 3, 0]), 2).tolist()
-    [0, 10, 15]
-    """
-    cells = np.empty(x.size, dtype=np.int64)
-    for i in range(x.size):
-        cells[i] = hilbert_cell(x[i], y[i], order)
-    return cells
