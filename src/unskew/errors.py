@@ -51,6 +51,10 @@ class MissingSpark(UnskewError, ImportError):
     """PySpark is not installed, or is older than unskew needs."""
 
 
+class MissingExtra(UnskewError, ImportError):
+    """A package that only some need is not installed."""
+
+
 class UnsupportedSpark(UnskewError, RuntimeError):
     """The session is too old, or is of a kind that cannot do what was asked."""
 

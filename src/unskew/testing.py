@@ -96,6 +96,7 @@ def run(
                     late=late,
                     watermark=watermark,
                     cooled=plan.cooled(earlier),
+                    rehomed=plan.rehomed(earlier),
                     most_bytes=most_bytes,
                 )
                 task = task_of(work, reader)

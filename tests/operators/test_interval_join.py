@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from operators.drawn import a_plan
 
 from unskew.balance import Plan
 from unskew.errors import BadParameter
@@ -48,19 +48,6 @@ def some_bounds(draw: st.DrawFn) -> tuple[int, int]:
     """Return how much earlier and how much later a partner may be, of which one can be negative."""
     before = draw(st.integers(-8, 8))
     return before, draw(st.integers(-before, 12))
-
-
-@st.composite
-def a_plan(draw: st.DrawFn, hashes: Sequence[int] = HASHES) -> Plan:
-    """Return any plan of two shards, with any keys hot: batch by batch nothing stays in place."""
-    instances = draw(st.integers(1, 4))
-    instance = st.integers(0, instances - 1)
-    table = draw(st.lists(instance, min_size=2, max_size=2))
-    copies = st.lists(instance, min_size=1, max_size=4).map(tuple)
-    hot = draw(st.dictionaries(st.sampled_from(hashes), copies, max_size=3))
-    left = {key: draw(instance) for key in hot if draw(st.booleans())}
-    leaving = {key: {at: 0} for key, at in left.items() if at not in hot[key]}
-    return Plan(np.array(table), instances, hot=hot, leaving=leaving)
 
 
 LEFT_ROW = pa.struct({"l_time": pa.int64(), "l_value": pa.int64()})
@@ -141,7 +128,7 @@ def hot_on(home: int, *copies: int) -> Plan:
 )
 @given(
     batches_of,
-    st.lists(a_plan(), max_size=6),
+    st.lists(a_plan(HASHES), max_size=6),
     some_bounds(),
     st.sampled_from(["inner", "left", "right", "full"]),
     st.sampled_from([1, 1 << 27]),

@@ -7,13 +7,19 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators.drawn import a_plan
 
+from unskew import hash_keys
+from unskew.balance import Plan
 from unskew.errors import BadOperator, BadParameter
 from unskew.operators import PerKey
 from unskew.testing import run
 
 STATE = pa.schema({"total": pa.int64(), "seen": pa.list_(pa.int64())})
 OUTPUT = pa.schema({"key": pa.string(), "total": pa.int64()})
+
+
+HASHES = hash_keys(pa.array(["a", "b", "c"])).tolist()
 
 
 def adding(key: dict[str, Any], rows: pa.RecordBatch, state: dict[str, Any] | None) -> Any:
@@ -38,13 +44,14 @@ def batch_of(rows: list[tuple[str, int]], **times: list[int]) -> pa.RecordBatch:
     st.lists(
         st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=12), max_size=5
     ),
+    st.lists(a_plan(HASHES, can_split=False), max_size=5),
     st.sampled_from([1, 1 << 27]),
 )
-def test_the_function_sees_all_rows_of_a_key_and_its_state(
-    batches: list[list[tuple[str, int]]], most_bytes: int
+def test_the_function_sees_all_rows_of_a_key_and_its_state_whatever_moves(
+    batches: list[list[tuple[str, int]]], plans: list[Plan], most_bytes: int
 ) -> None:
     operator = PerKey(adding, state=STATE, output=OUTPUT)
-    found = run(operator, map(batch_of, batches), ["key"], most_bytes=most_bytes)
+    found = run(operator, map(batch_of, batches), ["key"], plans=plans, most_bytes=most_bytes)
     totals: dict[str, int] = defaultdict(int)
     for rows, output in zip(batches, found, strict=True):
         for key, value in rows:

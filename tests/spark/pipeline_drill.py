@@ -2,8 +2,9 @@
 
 Run as a script: ``pipeline_drill.py FOLDER BATCHES [POINT BATCH]``. Counts an endless stream into
 FOLDER until it has so many batches, or kills itself and its JVM at the point; its workers end by
-themselves. With JOB=join it joins two of them. Garbage is removed after GRACE seconds, none by
-default. A file FOLDER/begun appears when the first batch of a run begins.
+themselves. With JOB=join it joins two of them, with JOB=hop it counts by another key before.
+Garbage is removed after GRACE seconds, none by default. A file FOLDER/begun appears when the first
+batch of a run begins.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from spark.balancers import Restless
+from spark.balancers import Restless, Wandering
 from spark.replay_drill import executors
 
 from unskew.aggregates import Count, Groups
@@ -84,7 +85,7 @@ def main() -> None:
     spark = session(folder, "local-cluster[3,1,1024]" if point == EXECUTOR else "local[2]")
     if point == EXECUTOR:
         Thread(target=kill_executor, args=(spark, folder / f"batch-{at}"), daemon=True).start()
-    pipeline = (joining if os.environ.get("JOB") == "join" else counting)(spark, point, at)
+    pipeline = JOBS[os.environ.get("JOB", "count")](spark, point, at)
     with patched(point, at):
         query = pipeline.start(
             folder / "out",
@@ -122,6 +123,21 @@ def counting(spark: SparkSession, point: str | None, at: int) -> Pipeline:
     return pipeline.aggregate("key", {"n": count.of("value")}, name="count")
 
 
+def hopping(spark: SparkSession, point: str | None, at: int) -> Pipeline:
+    """Return the pipeline that counts by two keys in a row, which change their places."""
+    rows = killed_in_route(endless(spark, ROWS), point, at * ROWS)
+    count = KillingCount(at, point, os.getpgid(0)) if point in IN_WORKERS else Count()
+    value = F.col("value")
+    pipeline = Pipeline(
+        rows.select((value % 40).alias("group"), key_of(value).alias("key"), "value"),
+        instances=3,
+        shards=9,
+        balancer=Wandering(),
+    )
+    grouped = pipeline.aggregate("group", {"rows": Count().of()}, mode="rows", name="group")
+    return grouped.aggregate("key", {"n": count.of("value")}, name="count")
+
+
 def joining(spark: SparkSession, point: str | None, at: int) -> Pipeline:
     """Return the pipeline that joins rows of a key that are at most a second apart."""
     sides = []
@@ -143,6 +159,9 @@ def joining(spark: SparkSession, point: str | None, at: int) -> Pipeline:
             shards=9,
             balancer=Restless(),
         )
+
+
+JOBS = {"count": counting, "join": joining, "hop": hopping}
 
 
 def kill_executor(spark: SparkSession, signal_file: Path) -> None:

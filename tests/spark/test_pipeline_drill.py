@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -73,7 +74,7 @@ def wait_for(process: subprocess.Popen[bytes], folder: Path, files: str, *, more
         time.sleep(0.05)
 
 
-def difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
+def difference(spark: SparkSession, folder: Path, stage: int = 0) -> tuple[int, int, int]:
     """Return how many batches came out, and the rows of all of them that are lost and doubled."""
     found = spark.read.parquet(str(folder / "out")).select("key", "version", "n").collect()
     batches = 1 + max(row["version"] for row in found) // 4
@@ -81,7 +82,7 @@ def difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
     got = Counter(map(tuple, found))
     totals: Counter[str] = Counter()
     # A hot key has a part on each of its instances.
-    for row in read_state(spark, folder / "checkpoint").collect():
+    for row in read_state(spark, folder / "checkpoint", stage=stage).collect():
         totals[row["key"]] += row["state_n"]
     last = {key: n for key, version, n in sorted(wanted, key=lambda row: row[1])}
     assert totals == last
@@ -101,7 +102,11 @@ def pairs_difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
     return batches, (wanted - got).total(), (got - wanted).total()
 
 
-DIFFERENCES = {"count": difference, "join": pairs_difference}
+DIFFERENCES = {
+    "count": difference,
+    "join": pairs_difference,
+    "hop": partial(difference, stage=1),
+}
 
 
 @pytest.fixture(params=DIFFERENCES)
@@ -119,7 +124,12 @@ AFTER_THE_SINK = {"before the done marker", "in garbage collection"}
     ("job", "point"),
     [
         *(("count", point) for point in POINTS),
-        *(("join", point) for point in POINTS if point not in AFTER_THE_SINK),
+        *(
+            (job, point)
+            for job in ("join", "hop")
+            for point in POINTS
+            if point not in AFTER_THE_SINK
+        ),
     ],
     indirect=["job"],
 )

@@ -127,6 +127,7 @@ class Player:
                 late=base.facts.get("watermark", NO_WATERMARK),
                 watermark=watermark,
                 cooled=self.plan.cooled(before),
+                rehomed=self.plan.rehomed(before),
             )
             task = task_of(work, SegmentReader(self.checkpoint.segments))
             out = sum(

@@ -37,6 +37,8 @@ class Options:
         Of the stream and the grouping.
     verify : bool
         Compute everything again with plain Spark, and compare.
+    stable : bool, default False
+        Whether what belongs together in a generated stream stays the same.
     """
 
     source: str
@@ -51,6 +53,7 @@ class Options:
     out: Path
     seed: int
     verify: bool
+    stable: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ class App(ABC):
         In a batch, unless told otherwise.
     results : str
         Folder in `Options.out` with what comes out.
+    balancer : str
+        Moves its state, unless told otherwise.
     """
 
     name: ClassVar[str]
@@ -172,6 +177,7 @@ class App(ABC):
     takes: ClassVar[frozenset[str]]
     rows: ClassVar[int]
     results: ClassVar[str]
+    balancer: ClassVar[str] = "ls-stream"
 
     @abstractmethod
     def strategy(self, options: Options) -> str:

@@ -44,7 +44,8 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
 def _stream(options: Options) -> dict[str, Any]:
     """Return what says which rows come: with others, windows of two streams would be mixed."""
     if options.source == "rate":
-        return {"source": "rate", "rows": options.rows, "seed": options.seed}
+        asked = {"source": "rate", "rows": options.rows, "seed": options.seed}
+        return {**asked, "stable": True} if options.stable else asked
     return {
         "source": f"files:{folder_of(options.source)}",
         "key": options.key,

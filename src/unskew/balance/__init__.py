@@ -5,7 +5,10 @@ from typing import Any
 from unskew.balance.base import Balancer
 from unskew.balance.fastjoin import FastJoin
 from unskew.balance.greedy import Greedy
+from unskew.balance.key_pairs import KeyPairs
+from unskew.balance.locality import Locality
 from unskew.balance.ls_stream import LsStream
+from unskew.balance.placed import Placed
 from unskew.balance.plan import Plan
 from unskew.balance.report import NodeLoads, Report
 from unskew.balance.static import Static
@@ -13,7 +16,7 @@ from unskew.errors import BadParameter, UnknownBalancer
 from unskew.parameters import check_parameters
 
 BALANCERS: dict[str, type[Balancer]] = {
-    each.name: each for each in (Static, Greedy, LsStream, FastJoin)
+    each.name: each for each in (Static, Greedy, LsStream, FastJoin, Locality)
 }
 """By name."""
 
@@ -43,8 +46,11 @@ __all__ = [
     "Balancer",
     "FastJoin",
     "Greedy",
+    "KeyPairs",
+    "Locality",
     "LsStream",
     "NodeLoads",
+    "Placed",
     "Plan",
     "Report",
     "Static",

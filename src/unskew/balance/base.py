@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from unskew.balance.plan import Plan
 from unskew.balance.report import Report
-from unskew.errors import BadSnapshot
+from unskew.errors import BadParameter, BadSnapshot
+
+Thought = Callable[[], list[Plan]]
+"""How plans are found that take a while: pure, so that it may be thought beside a running batch."""
 
 
 class Balancer(ABC):
@@ -22,14 +26,32 @@ class Balancer(ABC):
     ----------
     bounds : tuple of int, optional
         Fewest and most instances that it may ask for; without them it keeps those that there are.
+    is_joint : bool
+        Whether it plans all stages together: then an engine asks `think`, or `next_plans`.
+    counts_pairs : int
+        Pairs of keys of successive stages that it wants each instance to tell of, 0 for none.
     """
 
     name: ClassVar[str]
     bounds: tuple[int, int] | None = None
+    is_joint: ClassVar[bool] = False
+    counts_pairs: int = 0
 
     @abstractmethod
     def next_plan(self, plan: Plan, report: Report) -> Plan:
         """Return the plan to use next, `plan` itself if nothing should move."""
+
+    def think(self, plans: Sequence[Plan], reports: Sequence[Report]) -> Thought | None:
+        """See what was measured of all stages; return how better plans are found, if it is time.
+
+        Quick, whatever the thought takes; only for joint balancers.
+        """
+        raise BadParameter(f"{self.name} plans each stage by itself; ask next_plan")
+
+    def next_plans(self, plans: Sequence[Plan], reports: Sequence[Report]) -> list[Plan]:
+        """Return the plans of all stages to use next; see `think`."""
+        thought = self.think(plans, reports)
+        return list(plans) if thought is None else thought()
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """Return what the balancer remembers, nothing by default, as plain arrays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -56,5 +57,7 @@ class Greedy(Balancer):
             loads[giver] -= busy[shard]
             loads[taker] += busy[shard]
             table[shard] = taker
-        following = Plan(table, plan.instances, plan.epoch + 1, split.hot, split.leaving)
+        following = replace(
+            plan, assignment=table, epoch=plan.epoch + 1, hot=split.hot, leaving=split.leaving
+        )
         return plan if following.says_as(plan) else following

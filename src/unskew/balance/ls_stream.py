@@ -126,7 +126,9 @@ class LsStream(Balancer):
         if split.hot and times.max() > (1 + self.threshold) * times.mean():
             split = levelled(split, speeds)
         table = self._handovers(begun, split, speeds, report)
-        following = Plan(table, wanted, plan.epoch + 1, split.hot, split.leaving)
+        following = replace(
+            begun, assignment=table, epoch=plan.epoch + 1, hot=split.hot, leaving=split.leaving
+        )
         return plan if following.says_as(plan) else following
 
     def snapshot(self) -> dict[str, NDArray[Any]]:

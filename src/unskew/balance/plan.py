@@ -6,17 +6,34 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unskew.balance.placed import Placed
 from unskew.errors import BadParameter, BadPlan
 from unskew.parameters import key_hashes, whole_number
 
 FORMAT = 2
 """Version of the JSON form of a plan; it grows when older readers would misread it."""
+
+
+class Rehomed(NamedTuple):
+    """Keys that go from one shard to another.
+
+    Attributes
+    ----------
+    keys : array of uint64
+        Their hashes, sorted.
+    shards, to : array of int64
+        Where each was, and where it is to be.
+    """
+
+    keys: NDArray[np.uint64]
+    shards: NDArray[np.int64]
+    to: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +57,8 @@ class Plan:
     leaving : mapping of int to mapping of int to int, default none
         Instances that get no more tuples of a hot key but still keep some, and the event time, in
         microseconds, at which the last of these has expired: joins look there until then.
+    placed : Placed, default none
+        Shards of keys that are not in that of their hash: keys that should live together.
 
     Examples
     --------
@@ -59,6 +78,7 @@ class Plan:
     epoch: int = 0
     hot: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     leaving: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    placed: Placed = field(default_factory=Placed.none)
 
     def __post_init__(self) -> None:
         """Check that every shard has an instance, and keep the tables from being written."""
@@ -95,6 +115,12 @@ class Plan:
             if key not in hot:
                 raise BadParameter(f"a plan has key {key} leave instances, but it is not hot there")
             leaving[int(key)] = MappingProxyType(times)
+        shards = self.placed.shards
+        if shards.size and (int(shards.min()) < 0 or int(shards.max()) >= table.size):
+            raise BadParameter(
+                f"a plan of {table.size} shards has keys in shards {shards.min()} to "
+                f"{shards.max()}; every key must be in one of them"
+            )
         table.setflags(write=False)
         object.__setattr__(self, "assignment", table)
         object.__setattr__(self, "hot", MappingProxyType(hot))
@@ -112,6 +138,10 @@ class Plan:
         """Return a hash that equal plans share."""
         return hash((self.assignment.tobytes(), self.instances, self.epoch))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to workers as what JSON knows."""
+        return Plan.from_json, (self.to_json(),)
+
     @classmethod
     def even(cls, shards: int, instances: int) -> Plan:
         """Return the plan that deals the shards to the instances in turn."""
@@ -123,7 +153,11 @@ class Plan:
         return int(self.assignment.size)
 
     def shard_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the shard of each key hash."""
+        """Return the shard of each key hash: where it is placed, or that of its hash."""
+        return self.placed.look_up(keys, self.hashed_shard_of(keys))
+
+    def hashed_shard_of(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the shard that each key hash has unless it is placed elsewhere."""
         return key_hashes("shard_of", keys).view(np.int64) % self.shards
 
     def state_shards(self, instance: int, present: Iterable[int] = ()) -> list[int]:
@@ -236,7 +270,7 @@ class Plan:
         table = self.assignment.copy()
         for shard, instance in changes.items():
             table[shard] = instance
-        return Plan(table, self.instances, self.epoch + 1, self.hot, self.leaving)
+        return Plan(table, self.instances, self.epoch + 1, self.hot, self.leaving, self.placed)
 
     def moves(self, before: Plan) -> list[tuple[int, int, int]]:
         """Return (shard, from, to) of each shard that another plan had elsewhere."""
@@ -286,6 +320,21 @@ class Plan:
                 found.setdefault(before.hot_shard(instance), []).append(key)
         return dict(sorted(found.items()))
 
+    def rehomed(self, before: Plan) -> Rehomed:
+        """Return the keys that another plan had in other shards.
+
+        Examples
+        --------
+        >>> before = Plan.even(shards=4, instances=2)
+        >>> placed = Placed(np.array([7], dtype=np.uint64), np.array([1]))
+        >>> Plan(before.assignment, 2, placed=placed).rehomed(before)
+        Rehomed(keys=array([7], dtype=uint64), shards=array([3]), to=array([1]))
+        """
+        keys = np.union1d(self.placed.keys, before.placed.keys)
+        old, new = before.shard_of(keys), self.shard_of(keys)
+        moved = old != new
+        return Rehomed(keys[moved], old[moved], new[moved])
+
     def instances_of(self, key: int) -> frozenset[int]:
         """Return every instance that tuples of a key, given by its hash, may go to."""
         if key in self.hot:
@@ -311,6 +360,7 @@ class Plan:
                 str(key): {str(instance): until for instance, until in times.items()}
                 for key, times in self.leaving.items()
             },
+            "placed": self.placed.to_json(),
         }
 
     @classmethod
@@ -331,13 +381,14 @@ class Plan:
                     f"{FORMAT}; read it with a newer unskew"
                 )
             hot = {int(key): tuple(copies) for key, copies in read["hot"].items()}
-            # The first format had none.
+            # The first format had neither of these.
             leaving = {
                 int(key): {int(instance): int(until) for instance, until in times.items()}
                 for key, times in read.get("leaving", {}).items()
             }
+            placed = Placed.from_json(read["placed"]) if "placed" in read else Placed.none()
             table = np.array(read["assignment"])
-            return cls(table, read["instances"], read["epoch"], hot, leaving)
+            return cls(table, read["instances"], read["epoch"], hot, leaving, placed)
         except BadPlan:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -364,7 +415,9 @@ class Plan:
             "instance": pa.array(instances, pa.int32()),
         }
         known = self.to_json()
-        about = {name: known[name] for name in ("format", "instances", "epoch", "leaving")}
+        about = {
+            name: known[name] for name in ("format", "instances", "epoch", "leaving", "placed")
+        }
         return pa.table(columns).replace_schema_metadata({"unskew.plan": json.dumps(about)})
 
     @classmethod

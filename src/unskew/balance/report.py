@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.balance.key_pairs import KeyPairs
+
 
 @dataclass(frozen=True)
 class NodeLoads:
@@ -65,6 +67,11 @@ class Report:
     watermark, latest : int, optional
         Event times in microseconds, where an operator keeps tuples: up to the one they have
         expired, and with the other the last that are kept now will have.
+    pairs : mapping of int to KeyPairs, default none
+        By the number of a stage that follows: the pairs of keys that tuples had most often, here
+        and there, where they were counted.
+    row_bytes, key_bytes : float, default 0
+        Mean size of a tuple that goes on to the next stage, and of the state of a key.
     """
 
     seconds: float
@@ -81,3 +88,6 @@ class Report:
     stored: NDArray[np.int64] | None = None
     watermark: int | None = None
     latest: int | None = None
+    pairs: Mapping[int, KeyPairs] = field(default_factory=dict)
+    row_bytes: float = 0.0
+    key_bytes: float = 0.0

@@ -46,4 +46,4 @@ def resized(plan: Plan, instances: int, work: NDArray[np.float64] | None = None)
         # One instance is as good as none: the key is whole again, with its shard.
         if len(set(left)) > 1 or (left and times):
             hot[key], leaving[key] = left, times
-    return Plan(table, instances, plan.epoch + 1, hot, leaving)
+    return Plan(table, instances, plan.epoch + 1, hot, leaving, plan.placed)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unskew.apps import App, Batch, Options, Summary
     from unskew.apps.base import Watch
 
-GROUPING, BALANCER = "frugal", "ls-stream"
+GROUPING = "frugal"
 """What balances an app unless another is named."""
 
 SHOWN = 12
@@ -41,6 +41,7 @@ Examples:
   unskew run --source files:clicks --key user --time at --value ms --out result
   unskew run rides --verify --out result           a join of two streams, its state moves
   unskew run rides --balancer static               the same, and nothing moves
+  unskew run regions --verify                      two keys in a row that live together
   unskew run --json - --batches 5
 
 \b
@@ -58,6 +59,7 @@ What --out holds:
                    of your files, reach the quantiles of your value
   pairs/version=N  of rides: Parquet, every order with each report of a taxi in
                    its cell in the 5 minutes before, or with none
+  hashtags/version=N  of regions: Parquet, updates; of a hashtag the last counts
   report.html      the last run as charts
   checkpoint       where the next run goes on
 
@@ -68,6 +70,13 @@ What rides adds to --json:
   late_rows        that came after the watermark, and count for nothing
   latency_p95_ms   from a batch's start until it is delivered and the next plan
                    is made, all but 5 % of them
+
+\b
+What regions adds to --json:
+  locality           rows that stayed on their instance between the two stages
+  shuffle_bytes      that went through the exchange between them, by Spark's count
+  hash_shuffle_bytes what it would have been by the hash of the hashtag
+  moves              keys and shards that went to other instances
 """,
 )
 @click.argument("name", metavar="[APP]", default="trending")
@@ -86,12 +95,13 @@ What rides adds to --json:
     "--value", metavar="COLUMN", help="Number whose quantiles are computed, of the files."
 )
 @click.option("--grouping", help=f"Sends the rows, of trending.  [default: {GROUPING}]")
-@click.option("--balancer", help=f"Moves the state, of rides.  [default: {BALANCER}]")
+@click.option(
+    "--balancer", help="Moves the state, of rides and regions.  [default: ls-stream, locality]"
+)
+@click.option("--stable", is_flag=True, help="Hashtags stay in their regions, of regions.")
 @click.option("--instances", type=click.IntRange(1, 1024), default=16, show_default=True)
 @click.option("--batches", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option(
-    "--rows", type=click.IntRange(min=1), help="In a batch.  [default: 200000, of rides 30000]"
-)
+@click.option("--rows", type=click.IntRange(min=1), help="In a batch.  [default: by app]")
 @click.option(
     "--master",
     default="local[*]",
@@ -121,6 +131,7 @@ def run_command(
     value: str | None,
     grouping: str | None,
     balancer: str | None,
+    stable: bool,
     instances: int,
     batches: int,
     rows: int | None,
@@ -157,9 +168,10 @@ def run_command(
         value=value,
         grouping=grouping,
         balancer=balancer,
+        stable="--stable" if stable else None,
     )
     make_grouping(grouping or GROUPING, instances)
-    make_balancer(balancer or BALANCER)
+    make_balancer(balancer or chosen.balancer)
     _check_source(source or "rate", key, time, value)
     quiet = json_path is not None and str(json_path) == "-"
     if json_path is not None and not quiet:
@@ -171,13 +183,14 @@ def run_command(
             time=time,
             value=value,
             grouping=grouping or GROUPING,
-            balancer=balancer or BALANCER,
+            balancer=balancer or chosen.balancer,
             instances=instances,
             batches=batches,
             rows=rows or chosen.rows,
             out=folder,
             seed=seed,
             verify=verify,
+            stable=stable,
         )
         with (
             spark_session(master, Path(scratch)) as spark,

@@ -18,13 +18,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unskew.balance import Plan
+from unskew.balance.plan import Rehomed
 from unskew.operators.base import ROWS, TIME, Operator
 from unskew.operators.entry_buffer import EntryBuffer
 from unskew.operators.hot_keys import HotKeys
 from unskew.operators.matching import select
 from unskew.operators.task_report import TaskReport
 from unskew.state.manifest import Shards
-from unskew.state.runs import EXPIRES, NO_WATERMARK, Hashes, empty, hashes_of, next_expiry, slices
+from unskew.state.runs import (
+    EXPIRES,
+    NO_WATERMARK,
+    Hashes,
+    empty,
+    hashes_of,
+    next_expiry,
+    removals,
+    slices,
+)
 from unskew.state.segment import Opener, SegmentWriter
 from unskew.state.shards import AppendingStore, ReplacingStore, ShardStore, Written
 
@@ -57,6 +67,10 @@ class Work:
         same watermark is not late here.
     cooled : mapping of int to sequence of int
         By hot shard, keys whose parts there nobody looks for any more: they go home.
+    entries : sequence of Path
+        Files with entries that the stage before has folded for this instance.
+    rehomed : Rehomed, optional
+        Keys that the plan has in other shards than the one before.
     most_bytes : int
         Entries to hold.
     """
@@ -70,6 +84,8 @@ class Work:
     late: int = NO_WATERMARK
     watermark: int = NO_WATERMARK
     cooled: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    entries: Sequence[Path] = ()
+    rehomed: Rehomed | None = None
     most_bytes: int = MOST_BYTES
 
 
@@ -141,6 +157,11 @@ class Task(ABC):
             buffer.add_entries(entries)
         for shard, run in self._hot.handed_over(self._own):
             self._write(shard, run)
+        for path in self.work.entries:
+            with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+                for number in range(reader.num_record_batches):
+                    buffer.add_entries(reader.get_batch(number))
+        self._rehome(buffer)
         for shards, entries in buffer.groups():
             probes = self.work.operator.is_probe(entries)
             self.report.count(shards, entries, probes, self._hot.hashes)
@@ -152,6 +173,41 @@ class Task(ABC):
                 elif rows.size:
                     yield from self._process(shards[rows], select(entries, rows))
         yield from self._expired()
+
+    @abstractmethod
+    def _rehome(self, buffer: EntryBuffer) -> None:
+        """Bring the state of keys that are in other shards than before where it belongs."""
+
+    def _arriving(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Return shards, and as a run the state of the keys that come to them from others."""
+        for shard, keys, old in self._changed(incoming=True):
+            found: list[pa.RecordBatch] = []
+            for source in np.unique(old).tolist():
+                rows = self._stored.find(source, keys[old == source])
+                if self.work.plan.keeper(source) != self.work.instance:
+                    self.report.taken_over += sum(each.nbytes for each in rows)
+                found += rows
+            if found:
+                run = pa.concat_batches(found)
+                yield shard, select(run, np.argsort(hashes_of(run), kind="stable"))
+
+    def _departing(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Return shards, and the runs that remove from them the keys that have left."""
+        for shard, keys, _ in self._changed(incoming=False):
+            found = self._stored.find(shard, keys)
+            if found:
+                hashes = np.unique(np.concatenate([hashes_of(each) for each in found]))
+                yield shard, removals(hashes, self.work.operator.run_schema)
+
+    def _changed(self, *, incoming: bool) -> Iterator[tuple[int, Hashes, NDArray[np.int64]]]:
+        """Return shards of this instance, the keys that come to or leave them, and other shards."""
+        if self.work.rehomed is None:
+            return
+        keys, old, new = self.work.rehomed
+        own, other = (new, old) if incoming else (old, new)
+        for shard in np.intersect1d(own, self._own).tolist():
+            mine = own == shard
+            yield shard, keys[mine], other[mine]
 
     @abstractmethod
     def _process(
@@ -245,6 +301,16 @@ class ReplacingTask(Task):
             if expires is not None and expires <= work.watermark
         }
 
+    def _rehome(self, buffer: EntryBuffer) -> None:
+        # All are found before anything is written: shards may swap keys.
+        arriving, departing = list(self._arriving()), list(self._departing())
+        for shard, run in departing:
+            self._write(shard, run)
+        for shard, found in arriving:
+            self._write(shard, found)
+            if next_expiry(found) <= self.work.watermark:
+                self._due.add(shard)
+
     def _process(
         self, shards: NDArray[np.int64], entries: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
@@ -297,6 +363,15 @@ class AppendingTask(Task):
         )
         super().__init__(work, self._store)
         self._over: dict[int, list[pa.RecordBatch]] = {}
+        self._left: dict[int, Hashes] = {}
+
+    def _rehome(self, buffer: EntryBuffer) -> None:
+        arriving, departing = list(self._arriving()), list(self._departing())
+        self._left = {shard: hashes_of(run) for shard, run in departing}
+        for _, found in arriving:
+            buffer.add_entries(self.work.operator.entries_of(found))
+        for shard, run in departing:
+            self._write(shard, run)
 
     def _process(
         self, shards: NDArray[np.int64], entries: pa.RecordBatch
@@ -330,15 +405,16 @@ class AppendingTask(Task):
     def _expired(self) -> Iterator[pa.RecordBatch]:
         for shard in self._own:
             if self.work.operator.tells_expired:
-                before = self._store.expiring(shard, self._hot.cooled_in(shard))
+                left = self._left.get(shard, self._hot.cooled_in(shard))
+                before = self._store.expiring(shard, left)
                 rows = pa.concat_batches([before, *self._over.get(shard, ())])
                 # Parts of hot keys go through the driver: none that says nothing.
                 rows = rows.filter(pa.array(self.work.operator.is_told(rows)))
                 if rows.num_rows:
                     yield self.work.operator.expire(self._hot.tell_expired(rows))
-            left = self._store.drop_expired(shard)
-            if left is not None:
-                self._keep(shard, left)
+            kept = self._store.drop_expired(shard)
+            if kept is not None:
+                self._keep(shard, kept)
 
 
 def _distinct(hashes: Hashes) -> Hashes:

@@ -52,6 +52,14 @@ class TaskReport:
         Names of the files with what came out.
     rows_out : int
         Rows in them.
+    bytes_out : int
+        Of what came out, as Arrow has it.
+    near : int
+        Rows that came out and were folded here, for the stage that follows; not in the files.
+    near_late : int
+        Of these, rows that were late there.
+    entries : list of str
+        Names of the files with what they were folded to.
     seconds : float
         From the first row to the last.
     node : mapping
@@ -76,6 +84,10 @@ class TaskReport:
     hot_pairs: list[tuple[int, int]] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     rows_out: int = 0
+    bytes_out: int = 0
+    near: int = 0
+    near_late: int = 0
+    entries: list[str] = field(default_factory=list)
     seconds: float = 0.0
     node: dict[str, Any] = field(default_factory=dict)
 

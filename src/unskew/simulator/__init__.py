@@ -3,6 +3,7 @@
 from unskew.simulator.arrivals import Arrivals, Bursty, Poisson, Ramp, Steady, Trace
 from unskew.simulator.engine import simulate
 from unskew.simulator.joining import Join, JoinResult
+from unskew.simulator.key_columns import KeyColumns
 from unskew.simulator.latencies import Latencies
 from unskew.simulator.merge import Merge, MergeResult
 from unskew.simulator.nodes import Network, Nodes
@@ -18,6 +19,7 @@ __all__ = [
     "Exponential",
     "Join",
     "JoinResult",
+    "KeyColumns",
     "Latencies",
     "Merge",
     "MergeResult",

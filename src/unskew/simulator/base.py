@@ -49,6 +49,10 @@ class AnyStage(Protocol):
         """What a hop to the stage costs."""
 
     @property
+    def key(self) -> int:
+        """Which key of a tuple is that of the stage, where tuples have several."""
+
+    @property
     def balancer(self) -> Balancer | None:
         """What moves its shards."""
 

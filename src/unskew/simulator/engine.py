@@ -15,6 +15,7 @@ from unskew.simulator.base import AnyRunning, AnyStage
 from unskew.simulator.latencies import Latencies
 from unskew.simulator.merge import Merge, RunningMerge
 from unskew.simulator.results import Result
+from unskew.simulator.together import controlled
 from unskew.simulator.tuples import NO_TUPLES, Tuples
 from unskew.workloads.base import Workload
 
@@ -50,7 +51,8 @@ def simulate(
     Parameters
     ----------
     workload : Workload
-        The keys.
+        The keys, one for each tuple or, as of `KeyColumns`, several: then a stage says with `key=`
+        which of them it routes by.
     arrivals : Arrivals
         When they come.
     stages : list of Stage or Join
@@ -66,8 +68,9 @@ def simulate(
         Seconds of the slices of the series; a hundredth of the time of arrival by default, or one
         second where the workload does not know its length.
     control : float, optional
-        Seconds between two calls of the balancers; they are never called unless it is given. What
-        a balancer remembers is as before when the simulation is over.
+        Seconds between two calls of the balancers; they are never called unless it is given.
+        Stages that have one joint balancer are planned together. What a balancer remembers is as
+        before when the simulation is over.
     count_keys : bool, default False
         Count distinct keys at each instance, for the replication factor; takes time and memory.
     keep_trace : bool, default False
@@ -103,6 +106,7 @@ def simulate(
     if not any(stage.is_watched for stage in stages):
         tick = np.inf
     running = _start(stages, sources, seed, width, count_keys)
+    in_control = controlled(running)
     between = [NO_TUPLES for _ in stages]
     latency = Latencies()
     trace: list[NDArray[np.float64]] = []
@@ -115,7 +119,7 @@ def simulate(
         for i, stage in enumerate(running):
             if i > 0:
                 tuples, between[i] = _in_order(between[i].join(tuples), watermark)
-            tuples = stage.process(tuples, watermark)
+            tuples = stage.process(tuples.by_key(stages[i].key), watermark)
             watermark += stages[i].network.local
         if tuples.times.size:
             end = max(end, float(tuples.times.max()))
@@ -127,19 +131,19 @@ def simulate(
 
     with _as_they_were(stages):
         for batch in workload.batches(step):
-            times, clock = arrivals.times(done, done + batch.size, clock)
-            origin = ((done + np.arange(batch.size)) % sources).astype(np.int32)
-            tuples = Tuples(times, origin, batch, times)
+            times, clock = arrivals.times(done, done + len(batch), clock)
+            origin = ((done + np.arange(len(batch))) % sources).astype(np.int32)
+            tuples = Tuples.arriving(times, origin, _with_keys_for(stages, batch))
             while tuples.times.size and tuples.times[-1] >= next_control:
                 cut = int(np.searchsorted(tuples.times, next_control))
                 advance(tuples.pick(slice(cut)), next_control)
-                for stage in running:
-                    stage.control(next_control)
+                for each in in_control:
+                    each.control(next_control)
                 next_control += tick
                 tuples = tuples.pick(slice(cut, None))
             now = float(times[-1])
             advance(tuples, now)
-            done += batch.size
+            done += len(batch)
             if progress is not None:
                 progress(done, workload.messages)
     advance(NO_TUPLES, np.inf)
@@ -182,6 +186,17 @@ def _as_they_were(stages: Sequence[AnyStage]) -> Iterator[None]:
     finally:
         for balancer, memory in before:
             balancer.restore(memory)
+
+
+def _with_keys_for(stages: Sequence[AnyStage], batch: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the keys of tuples, if all stages find theirs among them."""
+    there = 1 if batch.ndim == 1 else batch.shape[1]
+    for stage in stages:
+        if stage.key >= there:
+            raise BadParameter(
+                f"stage {stage.name!r} has key={stage.key}, counted from 0, but tuples have {there}"
+            )
+    return batch
 
 
 def _in_order(tuples: Tuples, watermark: float) -> tuple[Tuples, Tuples]:

@@ -132,6 +132,16 @@ class Join:
                 f"join {self.name!r} has a balancer, which moves shards; say how many with shards="
             )
         check_keeps_instances(self.name, self.balancer)
+        if self.balancer is not None and self.balancer.is_joint:
+            raise BadParameter(
+                f"{self.balancer.name} plans stages together, and what join {self.name!r} keeps "
+                f"does not move with keys; balance it by itself"
+            )
+
+    @property
+    def key(self) -> int:
+        """The first key of a tuple is that of the join."""
+        return 0
 
     @property
     def network(self) -> Network:

@@ -77,6 +77,12 @@ class Network:
         Size of a tuple.
     bandwidth : float, default infinite
         Bytes a second between nodes.
+    is_shared : bool, default False
+        Whether tuples wait for each other: those that leave a node share its bandwidth, and so do
+        those that come to one. Else each travels as if it were alone.
+    handling : float, default 0
+        Seconds of work that a tuple from another node is to the instance that takes it, beside
+        that of the stage: to unpack it.
 
     Examples
     --------
@@ -88,10 +94,12 @@ class Network:
     latency: float = 0.0
     tuple_bytes: float = 0.0
     bandwidth: float = float("inf")
+    is_shared: bool = False
+    handling: float = 0.0
 
     def __post_init__(self) -> None:
         """Check that no hop goes back in time, and that staying is not slower than leaving."""
-        for name in ("local", "latency", "tuple_bytes"):
+        for name in ("local", "latency", "tuple_bytes", "handling"):
             number(name, getattr(self, name), least=0)
         if not self.bandwidth > 0:
             raise BadParameter(f"bandwidth must be above 0, not {self.bandwidth}")
@@ -100,5 +108,10 @@ class Network:
 
     @property
     def remote(self) -> float:
-        """Seconds of a hop to another node."""
-        return self.latency + self.tuple_bytes / self.bandwidth
+        """Seconds of a hop to another node, if nothing is in the way."""
+        return self.latency + self.sending
+
+    @property
+    def sending(self) -> float:
+        """Seconds that the link of a node is busy with a tuple."""
+        return self.tuple_bytes / self.bandwidth

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -34,6 +34,13 @@ class StageResult:
         Instances per key, where keys were counted.
     moves : int
         Shards that changed instance.
+    keys_moved : int
+        Keys that went to another shard on another instance.
+    bytes_moved : float
+        State that went with shards and keys, where it is known by key.
+    links : array of float64
+        Part of the whole time that the link of each node to this stage was busy, out of it in the
+        first row and into it in the second; none where tuples do not share links.
     times : array of float64
         Ends of the slices of time that the series below are for.
     queues : array of int64
@@ -55,6 +62,9 @@ class StageResult:
     queues: NDArray[np.int64]
     busy: NDArray[np.float64]
     completed: NDArray[np.int64]
+    keys_moved: int = 0
+    bytes_moved: float = 0.0
+    links: NDArray[np.float64] = field(default_factory=lambda: np.empty((2, 0)))
 
     @classmethod
     def of(cls, name: str, series: Series, end: float, **others: Any) -> Self:
@@ -121,10 +131,14 @@ class Result:
     def offered_at(self) -> dict[str, float]:
         """Work that came for the busiest instance of each stage, and of the merge as "merge".
 
+        The busiest link of a network that is shared is told as "network to" its stage.
         As a part of the time in which it came: above 1 a queue grows. Unlike utilisation, which
         never is above 1, it is in proportion to the rate.
         """
         busy = {stage.name: float(stage.utilisation.max()) for stage in self.stages}
+        for stage in self.stages:
+            if stage.links.size:
+                busy[f"network to {stage.name}"] = float(stage.links.max())
         if self.merge is not None:
             busy["merge"] = float(self.merge.utilisation.max())
         if self.last_arrival <= 0:

@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 from unskew.balance import Balancer, Plan, Report
 from unskew.errors import BadParameter
 from unskew.parameters import number, whole_number
+from unskew.simulator.key_states import KeyStates
+from unskew.simulator.local_routing import LOCAL_OR_SHUFFLE, LocalOrShuffle
 from unskew.simulator.meter import Meter
 from unskew.simulator.nodes import Network, Nodes
+from unskew.simulator.pair_counts import PairCounts
 from unskew.simulator.queues import serve
 from unskew.simulator.results import StageResult
 from unskew.simulator.routing import ByGrouping, ByPlan, Marks, Router
 from unskew.simulator.series import Series
 from unskew.simulator.service import Service
-from unskew.simulator.tuples import NO_TUPLES, Tuples
+from unskew.simulator.travel import Alone, OverLinks, Sent, Travel
+from unskew.simulator.tuples import Tuples
 from unskew.simulator.watch import Watch, node_loads, pause
 from unskew.tally import KeyIndex, KeyTally
 
@@ -40,7 +44,8 @@ class Stage:
     service : Service
         Work of each tuple.
     grouping : str, default "shuffle"
-        How each upstream instance, a source, routes.
+        How each upstream instance, a source, routes. Beside those of the library there is
+        "local-or-shuffle", for stages without keys: an instance on the same node, if there is one.
     parameters : dict, optional
         Parameters of the grouping.
     nodes : Nodes, default one node
@@ -52,12 +57,20 @@ class Stage:
         grouping "key" the plan alone routes, as in a pipeline on Spark: the shard of a key follows
         from its hash, whatever the seed.
     balancer : Balancer, optional
-        Suggests a new plan at every control interval.
+        Suggests a new plan at every control interval. A joint one, which plans all stages together
+        that it is given to, needs grouping "key".
     can_split : bool, default False
         Whether a key may be on several instances at once, if the balancer says so; needs shards
         and grouping "key".
+    key : int, default 0
+        Which key of a tuple the stage routes by, where tuples have several.
+    plan : Plan, optional
+        Where shards and keys are at the beginning; shards are dealt in turn by default. Instead of
+        `shards`.
     row_bytes : float, default 0
-        State that a shard, or a hot key, gains with each tuple.
+        State that a shard, or a key, gains with each tuple.
+    key_bytes : float, default 0
+        State that a key has from its first tuple on; for balancers that move keys.
     move_seconds_per_byte : float, default 0
         How long both instances of a move stand still for each byte of state. A key that becomes
         hot leaves its state where it is, and one that is not hot any more brings home what its
@@ -74,15 +87,21 @@ class Stage:
     shards: int | None = None
     balancer: Balancer | None = None
     can_split: bool = False
+    key: int = 0
+    plan: Plan | None = None
     row_bytes: float = 0.0
+    key_bytes: float = 0.0
     move_seconds_per_byte: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges, and that a balancer has something to move."""
         whole_number("instances", self.instances, least=1, most=2**31 - 1)
+        whole_number("key", self.key, least=0, most=2**20)
+        self._take_plan()
         if self.shards is not None:
             whole_number("shards", self.shards, least=self.instances, most=2**31 - 1)
         number("row_bytes", self.row_bytes, least=0)
+        number("key_bytes", self.key_bytes, least=0)
         number("move_seconds_per_byte", self.move_seconds_per_byte, least=0)
         if self.balancer is not None and self.shards is None:
             raise BadParameter(
@@ -94,6 +113,37 @@ class Stage:
                 f"stage {self.name!r} has can_split, and only a plan splits keys; give it shards= "
                 f'and grouping="key", not {self.grouping!r}'
             )
+        if self.grouping == LOCAL_OR_SHUFFLE and (self.shards or self.parameters):
+            raise BadParameter(
+                f"stage {self.name!r} has grouping {self.grouping!r}, which chooses among the "
+                f"instances of a node; it has no shards and no parameters"
+            )
+        if self.places_keys and (self.can_split or not self.is_planned):
+            raise BadParameter(
+                f"stage {self.name!r} has a balancer that says where whole keys live; give it "
+                f'grouping="key", not {self.grouping!r}, and no can_split'
+            )
+
+    def _take_plan(self) -> None:
+        """Check the plan, and have the shards that it has."""
+        if self.plan is None:
+            return
+        if self.plan.instances != self.instances or self.shards not in (None, self.plan.shards):
+            raise BadParameter(
+                f"stage {self.name!r} has {self.instances} instances and shards={self.shards}, but "
+                f"its plan is for {self.plan.instances} and {self.plan.shards}"
+            )
+        if self.plan.hot:
+            raise BadParameter(
+                f"stage {self.name!r} begins with a plan that has hot keys, of which no tuple has "
+                f"come yet; let a balancer find them"
+            )
+        object.__setattr__(self, "shards", self.plan.shards)
+
+    @property
+    def places_keys(self) -> bool:
+        """Whether a joint balancer says where keys live."""
+        return self.balancer is not None and self.balancer.is_joint
 
     @property
     def is_planned(self) -> bool:
@@ -128,11 +178,14 @@ class Running:
         self.stage = stage
         self.place = place
         shards = stage.instances if stage.shards is None else stage.shards
-        self.plan = Plan.even(shards, stage.instances)
-        self._router = _router(stage, shards, source_nodes.size, seed)
+        self.plan = stage.plan or Plan.even(shards, stage.instances)
         self.nodes = stage.nodes.of(stage.instances)
+        self._router = _router(stage, shards, source_nodes, seed)
+        self._travel = _travel(stage, source_nodes)
         self.series = Series(stage.instances, width)
         self.moves = 0
+        self.keys_moved = 0
+        self.bytes_moved = 0.0
         self.local = 0
         self.hops = 0
         self.tally = KeyTally(stage.instances) if keys else None
@@ -140,8 +193,8 @@ class Running:
         self._source_nodes = source_nodes
         self._free = np.zeros(stage.instances)
         self._started = 0
-        self._waiting = NO_TUPLES
-        self._waiting_marks: Marks = np.empty(0, dtype=np.int32)
+        self._following: tuple[int, Stage] | None = None
+        self._states = KeyStates(stage.row_bytes, stage.key_bytes)
         self._meter = Meter(shards, by_key=stage.is_planned)
         self._state_bytes = np.zeros(shards)
         self._hot_bytes: dict[int, float] = {}
@@ -152,10 +205,12 @@ class Running:
 
         Returns the served ones with the time they leave and, as source, the instance they leave.
         """
-        marks = self._router.send(self.plan, tuples.keys, tuples.sources)
-        ready, marks = self._travel(tuples, marks, watermark)
+        ready, marks = self._hop(tuples, watermark)
         targets = self._router.instances(self.plan, ready.keys, marks)
         work = self.stage.service.work(ready.keys, self._started, self.place)
+        if self.stage.network.handling:
+            away = self._source_nodes[ready.sources] != self.nodes[targets]
+            work = work + self.stage.network.handling * away
         self._started += ready.times.size
         left, busy = np.empty_like(ready.times), np.empty_like(ready.times)
         serve(
@@ -174,21 +229,47 @@ class Running:
             shards = self._router.shards(self.plan, ready.keys, marks)
             self._meter.add(ready.keys, shards, busy)
             self._watch.add(targets, left - busy, left)
+        if self.stage.places_keys:
+            self._states.add(ready.keys)
+        if self._following is not None:
+            self._pairs.add(targets, ready.keys, ready.by_key(self._following[1].key).keys)
         if self.tally is not None:
             self.tally.add(self._index.ids(ready.keys), targets)
         return ready._replace(times=left, sources=targets)
 
     def control(self, now: float) -> None:
         """Show the balancer what was measured since the last time, and carry out its plan."""
-        seconds = now - self._watch.since
-        if self.stage.balancer is None or seconds <= 0:
+        if self.stage.balancer is None:
             return
+        report = self.report(now)
+        if report is not None:
+            self.follow(self.stage.balancer.next_plan(self.plan, report), now)
+
+    def count_pairs(self, number: int, following: Stage) -> None:
+        """Count from now on which keys of a later stage, by its number, follow on those of this."""
+        self._following = (number, following)
+        self._pairs = self._no_pairs()
+
+    def report(self, now: float) -> Report | None:
+        """Return what was measured since the last time, unless that is now."""
+        seconds = now - self._watch.since
+        if seconds <= 0:
+            return None
         utilisation, queues = self._watch.look(now)
         meter, hot = self._meter, self.plan.hot
         self._state_bytes += meter.rows * self.stage.row_bytes
         for key, rows in meter.rows_of(hot).items():
             self._hot_bytes[key] = self._hot_bytes.get(key, 0.0) + rows * self.stage.row_bytes
-        report = Report(
+        if self.stage.places_keys:
+            self._state_bytes = self._states.of_shards(self.plan)
+        known: dict[str, Any] = {}
+        if self._following is not None:
+            number, following = self._following
+            known = {
+                "pairs": {number: self._pairs.counted()},
+                "row_bytes": following.network.tuple_bytes,
+            }
+        return Report(
             seconds=seconds,
             rows=meter.rows,
             busy=meter.busy,
@@ -198,11 +279,20 @@ class Running:
             hot=meter.hottest(HOTTEST * self.stage.instances, also=hot),
             can_split=self.stage.can_split,
             nodes=node_loads(self.stage.nodes, utilisation),
+            key_bytes=self._states.mean,
+            **known,
         )
-        plan = self.stage.balancer.next_plan(self.plan, report)
-        self._move_state(plan, now)
+
+    def follow(self, plan: Plan, now: float) -> None:
+        """Carry out a plan, and begin to measure anew."""
+        if self.stage.places_keys:
+            self._move_keys(plan, now)
+        else:
+            self._move_state(plan, now)
         self.plan = plan
         self._meter = Meter(plan.shards, by_key=self.stage.is_planned)
+        if self._following is not None:
+            self._pairs = self._no_pairs()
 
     def result(self, end: float) -> StageResult:
         """Return what was measured until a time."""
@@ -213,7 +303,25 @@ class Running:
             locality=self.local / self.hops,
             replication_factor=None if self.tally is None else self.tally.replication_factor,
             moves=self.moves,
+            keys_moved=self.keys_moved,
+            bytes_moved=self.bytes_moved,
+            links=self._travel.busy / end,
         )
+
+    def _no_pairs(self) -> PairCounts:
+        balancer = self.stage.balancer
+        return PairCounts(self.stage.instances, balancer.counts_pairs if balancer else 1)
+
+    def _move_keys(self, plan: Plan, now: float) -> None:
+        """Let instances stand still while keys, and those of whole shards, go to others."""
+        self.moves += len(plan.moves(self.plan))
+        rehomed = plan.rehomed(self.plan)
+        places = self.plan.assignment[rehomed.shards], plan.assignment[rehomed.to]
+        self.keys_moved += int(np.count_nonzero(places[0] != places[1]))
+        flows = self._states.moved(self.plan, plan)
+        self.bytes_moved += float(flows.sum())
+        for giver, taker in np.argwhere(flows > 0).tolist():
+            self._pause(now, giver, taker, float(flows[giver, taker]))
 
     def _move_state(self, plan: Plan, now: float) -> None:
         """Let instances stand still while state goes where the next plan wants it."""
@@ -230,23 +338,15 @@ class Running:
     def _pause(self, now: float, giver: int, taker: int, size: float) -> None:
         pause(self._free, now, giver, taker, size * self.stage.move_seconds_per_byte)
 
-    def _travel(self, tuples: Tuples, marks: Marks, watermark: float) -> tuple[Tuples, Marks]:
-        """Let the hop take its time; return those that have come, in the order in which they do."""
-        network = self.stage.network
+    def _hop(self, tuples: Tuples, watermark: float) -> tuple[Tuples, Marks]:
+        """Route tuples, and return those that have come, in the order in which they do."""
+        marks = self._router.send(self.plan, tuples.keys, tuples.sources)
         targets = self._router.instances(self.plan, tuples.keys, marks)
-        stays = self._source_nodes[tuples.sources] == self.nodes[targets]
-        self.local += int(np.count_nonzero(stays))
-        self.hops += stays.size
-        if network.remote == network.local:
-            # Nobody overtakes, so nothing has to wait to be put in order.
-            return tuples._replace(times=tuples.times + network.local), marks
-        delay = np.where(stays, network.local, network.remote)
-        moving = self._waiting.join(tuples._replace(times=tuples.times + delay))
-        noted = np.concatenate((self._waiting_marks, marks))
-        order = np.argsort(moving.times, kind="stable")
-        cut = int(np.searchsorted(moving.times[order], watermark + network.local))
-        self._waiting, self._waiting_marks = moving.pick(order[cut:]), noted[order[cut:]]
-        return moving.pick(order[:cut]), noted[order[:cut]]
+        givers, takers = self._source_nodes[tuples.sources], self.nodes[targets]
+        self.local += int(np.count_nonzero(givers == takers))
+        self.hops += givers.size
+        come = self._travel.go(Sent(tuples, marks, givers, takers), watermark)
+        return come.tuples, come.marks
 
 
 def check_keeps_instances(stage: str, balancer: Balancer | None) -> None:
@@ -259,8 +359,17 @@ def check_keeps_instances(stage: str, balancer: Balancer | None) -> None:
         )
 
 
-def _router(stage: Stage, shards: int, sources: int, seed: int) -> Router:
+def _router(stage: Stage, shards: int, source_nodes: NDArray[np.int32], seed: int) -> Router:
+    sources = source_nodes.size
+    if stage.grouping == LOCAL_OR_SHUFFLE:
+        return LocalOrShuffle(source_nodes, stage.nodes.of(stage.instances))
     # Parameters, of which key grouping has none, are refused by the grouping.
     if stage.is_planned and not stage.parameters:
         return ByPlan(sources)
     return ByGrouping(stage.grouping, stage.parameters, shards=shards, sources=sources, seed=seed)
+
+
+def _travel(stage: Stage, source_nodes: NDArray[np.int32]) -> Travel:
+    if stage.network.is_shared:
+        return OverLinks(stage.network, max(stage.nodes.count, 1 + int(source_nodes.max())))
+    return Alone(stage.network)

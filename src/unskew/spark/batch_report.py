@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from unskew.balance import NodeLoads, Report
+from unskew.balance import KeyPairs, NodeLoads, Report
 from unskew.operators.task_report import TaskReport
 from unskew.spark.stages import Stage
 from unskew.state import Manifest
@@ -45,6 +46,12 @@ class BatchReport:
         Shards of each stage that the batch had on another instance than the one before.
     hot_moves : list of int
         Keys of each stage that were split, or are, and that the batch had on other instances.
+    key_moves : list of int
+        Keys of each stage that the batch had in another place because they live with others.
+    locality : list of float
+        Of each stage but the last, the part of the rows that came out which stayed on its instance.
+    bytes_shuffled : list of int
+        That went through the exchange before each stage, as Spark counts them.
     loads : list of array of int64
         Rows of each instance, for every stage.
     bytes_read, bytes_written : int
@@ -67,6 +74,9 @@ class BatchReport:
     reports: list[Report]
     moves: list[int]
     hot_moves: list[int]
+    key_moves: list[int]
+    locality: list[float]
+    bytes_shuffled: list[int]
     loads: list[NDArray[np.int64]]
     bytes_read: int
     bytes_written: int
@@ -88,12 +98,15 @@ def batch_report(
         seconds=seconds,
         pause=pause,
         rows=sum(sum(task.rows.values()) + task.late for task in tasks[0]),
-        late=sum(task.late for task in everyone),
+        late=sum(task.late + task.near_late for task in everyone),
         rows_out=sum(task.rows_out for task in tasks[-1]) + sum(m["rows_out"] for m in merges),
         reports=[report_of(manifest, number, stage) for number, stage in enumerate(stages)],
         moves=list(manifest.facts["moves"]),
         # Checkpoints of earlier versions do not tell.
         hot_moves=list(manifest.facts.get("hot_moves", [0] * len(stages))),
+        key_moves=list(manifest.facts.get("key_moves", [0] * len(stages))),
+        locality=[_locality(each) for each in tasks[:-1]],
+        bytes_shuffled=list(manifest.facts.get("shuffled", [0] * len(stages))),
         loads=[np.array([sum(task.rows.values()) for task in each]) for each in tasks],
         bytes_read=sum(task.read for task in everyone),
         bytes_written=sum(task.written for task in everyone),
@@ -102,6 +115,11 @@ def batch_report(
         + sum(task.taken_over for task in everyone),
         facts=manifest.facts,
     )
+
+
+def _locality(tasks: Sequence[TaskReport]) -> float:
+    near = sum(task.near for task in tasks)
+    return near / max(1, near + sum(task.rows_out for task in tasks))
 
 
 def tasks_of(manifest: Manifest, number: int) -> list[TaskReport]:
@@ -153,7 +171,18 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
         stored=stored if keeps else None,
         watermark=manifest.late(number) if keeps else None,
         latest=_latest(manifest, number) if keeps else None,
+        pairs=_pairs(manifest, number),
+        row_bytes=sum(task.bytes_out for task in tasks)
+        / max(1, sum(task.rows_out + task.near for task in tasks)),
+        key_bytes=float(state_bytes.sum()) / max(1, sum(manifest.rows(number).values())),
     )
+
+
+def _pairs(manifest: Manifest, number: int) -> dict[int, KeyPairs]:
+    """Return the pairs of keys of a stage and the next, if they were counted."""
+    told = manifest.facts.get("pairs", ())
+    found = KeyPairs.from_bytes(b64decode(told[number])) if number < len(told) else KeyPairs.none()
+    return {number + 1: found} if found.counts.size else {}
 
 
 def _latest(manifest: Manifest, number: int) -> int | None:

@@ -30,7 +30,7 @@ def instance(plan: Plan, hashed: Column, turn: Column) -> Column:
         A whole number by which a row of a hot key chooses among the key's instances.
     """
     hot = sorted(plan.hot)
-    homes = plan.shard_of(np.array(hot, dtype=np.uint64)).tolist()
+    homes = plan.hashed_shard_of(np.array(hot, dtype=np.uint64)).tolist()
     by_shard: dict[int, list[int]] = {}
     for key, shard in zip(hot, homes, strict=True):
         by_shard.setdefault(shard, []).append(key)
@@ -60,7 +60,7 @@ def instance(plan: Plan, hashed: Column, turn: Column) -> Column:
 def holders(plan: Plan, hashed: Column) -> Column:
     """Return all instances that may have state of each row's key: none but for hot keys."""
     hot = sorted(plan.hot)
-    shards = set(plan.shard_of(np.array(hot, dtype=np.uint64)).tolist())
+    shards = set(plan.hashed_shard_of(np.array(hot, dtype=np.uint64)).tolist())
     texts = (",".join(map(str, sorted(plan.holders_of(key)))) for key in hot)
     instances = F.transform(
         F.split(F.lit(";".join(texts)), ";"), lambda text: F.split(text, ",").cast("array<int>")

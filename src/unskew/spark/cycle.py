@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -21,17 +22,28 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from unskew.balance import Balancer, Plan
+from unskew.balance import Balancer, KeyPairs, Plan
 from unskew.balance.resizing import resized
 from unskew.errors import CheckpointTaken, WrongCheckpoint
+from unskew.operators.hop import Hop
 from unskew.operators.task_report import TaskReport
 from unskew.spark.batch_report import BatchReport, batch_report, report_of
 from unskew.spark.columns import quoted
 from unskew.spark.nodes import Pins, live_executors
-from unskew.spark.pipeline_worker import PARTS, REPORT, RESULT, StageWork, unpacked, write_output
+from unskew.spark.pipeline_worker import (
+    PAIRS,
+    PARTS,
+    REPORT,
+    RESULT,
+    StageWork,
+    unpacked,
+    write_output,
+)
+from unskew.spark.planning import Planner
 from unskew.spark.replay import Order, order_of
-from unskew.spark.routing import Way, by_plan, route_to_all, send
+from unskew.spark.routing import Way, by_plan, route_to_all, send, with_placed
 from unskew.spark.settings import Settings
+from unskew.spark.shuffling import metered
 from unskew.spark.sinks import Output, Sink
 from unskew.spark.spark_checkpoint import SparkCheckpoint
 from unskew.spark.stages import Stage
@@ -55,10 +67,17 @@ class _Done:
     reports: list[TaskReport]
     merged: list[str]
     merge: dict[str, Any]
+    pairs: KeyPairs
+    shuffled: int
 
     @property
     def output(self) -> list[str]:
         return [*(name for report in self.reports for name in report.output), *self.merged]
+
+    @property
+    def entries(self) -> dict[int, list[str]]:
+        """Files with what was folded for the next stage, by instance."""
+        return {report.instance: report.entries for report in self.reports if report.entries}
 
 
 @dataclass
@@ -102,6 +121,7 @@ class Cycle:
         self._next: tuple[int, list[Plan]] | None = None
         self._begun: float | None = None
         self._pins = Pins()
+        self._planner = Planner(beside=self.settings.plan_beside)
         self.reports: dict[int, BatchReport] = {}
 
     def __call__(self, df: DataFrame, batch: int) -> None:
@@ -190,15 +210,21 @@ class Cycle:
     def _balance(self, manifest: Manifest) -> list[Plan]:
         """Show the balancers what was measured; return, and keep, their plans for what follows."""
         decision = self.checkpoint.decided(manifest.version)
+        reports = [report_of(manifest, number, each) for number, each in enumerate(self.stages)]
         plans = []
         for number, stage in enumerate(self.stages):
             known = decision.balancers[number]
             # Another balancer than before begins with the plan, and knows nothing.
             if known.get("name") == stage.balancer.name:
                 _restore(stage.balancer, known["knows"])
-            report = report_of(manifest, number, stage)
-            following = stage.balancer.next_plan(decision.plans[number], report)
-            plans.append(_for_instances(following, stage))
+            if stage.balancer.is_joint:
+                plans.append(decision.plans[number])
+            else:
+                plans.append(stage.balancer.next_plan(decision.plans[number], reports[number]))
+        joint = self.stages[0].balancer
+        if joint.is_joint:
+            plans = self._planner.next_plans(joint, plans, reports)
+        plans = [_for_instances(*each) for each in zip(plans, self.stages, strict=True)]
         self._next = (manifest.version, plans)
         return plans
 
@@ -212,6 +238,8 @@ class Cycle:
         done: list[_Done] = []
         for number, stage in enumerate(self.stages):
             work = self._work(number, version, base, decision)
+            if done:
+                work = replace(work, entries=done[-1].entries)
             done.append(self._run_stage(stage, work, rows, order))
             if number < len(self.stages) - 1:
                 rows = self._output(df.sparkSession, stage, done[-1].output).rows()
@@ -234,6 +262,29 @@ class Cycle:
             late=base.late(number),
             watermark=self._reached(number, decision.watermark),
             most_bytes=self.settings.most_bytes,
+            rehomed=plan.rehomed(earlier),
+            hop=self._hop(number, base, decision),
+        )
+
+    def _hop(self, number: int, base: Manifest, decision: Decision) -> Hop | None:
+        """Return the hop from a stage to the next, if rows of that may be folded where they are."""
+        if number + 1 == len(self.stages):
+            return None
+        stage, following = self.stages[number : number + 2]
+        # Without a merge there is nothing that a part of a state could be.
+        if following.taken is None or not following.operator.can_split:
+            return None
+        names = {field.name for field in stage.operator.output}
+        own = tuple(field.name for field in stage.operator.keys)
+        return Hop(
+            operator=following.operator,
+            plan=decision.plans[number + 1],
+            keys=following.taken.keys,
+            values=following.taken.values,
+            time=following.taken.time,
+            late=base.late(number + 1),
+            own=own if names.issuperset(own) and not stage.operator.windowed else (),
+            pairs=stage.balancer.counts_pairs,
         )
 
     def _run_stage(self, stage: Stage, work: StageWork, rows: DataFrame, order: Order) -> _Done:
@@ -242,10 +293,12 @@ class Cycle:
         taken = rows.select(*stage.columns)
         way = by_plan(taken, plan, F.col(HASH), order, seed=0, is_varied=False)
         names = [quoted(name) for name in taken.columns]
+        if len(plan.placed):
+            taken, way = with_placed(taken, plan, way)
         if stage.operator.looks_everywhere and plan.hot:
             taken, way = route_to_all(taken, plan, way)
         sent = self._sent(taken, plan.instances, way).select(*names)
-        with _not_adaptive(rows.sparkSession):
+        with _not_adaptive(rows.sparkSession), metered(rows.sparkSession) as meter:
             result = sent.mapInArrow(_function(work.run), RESULT).toArrow()
         texts = result.column(REPORT).to_pylist()
         reports = [TaskReport.from_json(json.loads(text)) for text in texts]
@@ -257,12 +310,16 @@ class Cycle:
             )
         began = perf_counter()
         parts = unpacked(result.column(PARTS).to_pylist())
+        told = [each for each in result.column(PAIRS).to_pylist() if each is not None]
+        pairs = KeyPairs.together([KeyPairs.from_bytes(each) for each in told])
+        pairs = pairs.most(stage.balancer.counts_pairs)
         if not parts:
-            return _Done(reports, [], {})
+            return _Done(reports, [], {}, pairs, meter.written)
         path = self.checkpoint.output / f"{work.name}-{work.stage}-merge.parquet"
         rows_out = write_output([stage.operator.merge(pa.concat_batches(parts))], path)
         facts = {"stage": work.stage, "rows_out": rows_out, "seconds": perf_counter() - began}
-        return _Done(reports, [path.name] if rows_out else [], facts)
+        merged = [path.name] if rows_out else []
+        return _Done(reports, merged, facts, pairs, meter.written)
 
     def _sent(self, rows: DataFrame, instances: int, way: Way) -> DataFrame:
         """Return rows with their instances, which run where they did in the last batch."""
@@ -303,6 +360,8 @@ class Cycle:
             **took,
             "tasks": [report.without_runs() for each in done for report in each.reports],
             "merges": [each.merge for each in done if each.merge],
+            "shuffled": [each.shuffled for each in done],
+            "pairs": [b64encode(each.pairs.to_bytes()).decode() for each in done],
             **self._moved(base, decision),
         }
         return Manifest(version, stages, done[-1].output, facts)
@@ -328,6 +387,7 @@ class Cycle:
         return {
             "moves": [len(each) for each in moves],
             "hot_moves": [len(new.hot_moves(old)) for old, new in plans],
+            "key_moves": [_keys_moved(old, new) for old, new in plans],
             "bytes_moved": [
                 sum(size.get(shard, 0) for shard, _, _ in each)
                 for each, size in zip(moves, sizes, strict=True)
@@ -337,7 +397,8 @@ class Cycle:
     def _remove_intermediate(self, done: list[_Done]) -> None:
         """Remove what one stage has written for the next: nobody needs it any more."""
         for each in done[:-1]:
-            for name in each.output:
+            folded = [name for names in each.entries.values() for name in names]
+            for name in (*each.output, *folded):
                 (self.checkpoint.output / name).unlink(missing_ok=True)
 
     def _deliver(self, spark: SparkSession, manifest: Manifest) -> None:
@@ -406,18 +467,32 @@ def _for_instances(plan: Plan, stage: Stage) -> Plan:
     if plan.instances == stage.instances:
         return plan
     new = resized(plan, stage.instances)
-    return Plan(new.assignment, new.instances, new.epoch)
+    return Plan(new.assignment, new.instances, new.epoch, placed=new.placed)
+
+
+def _keys_moved(old: Plan, new: Plan) -> int:
+    """Return how many keys another plan has on another instance because they are placed there."""
+    _, shards, to = new.rehomed(old)
+    return int(np.count_nonzero(old.assignment[shards] != new.assignment[to]))
 
 
 def _snapshot(balancer: Balancer) -> dict[str, Any]:
     return {
-        name: {"type": array.dtype.str, "values": array.tolist()}
+        name: {
+            "type": array.dtype.str,
+            "shape": array.shape,
+            "data": b64encode(array.tobytes()).decode(),
+        }
         for name, array in balancer.snapshot().items()
     }
 
 
 def _restore(balancer: Balancer, data: dict[str, Any]) -> None:
-    arrays: dict[str, NDArray[Any]] = {
-        name: np.array(each["values"], dtype=each["type"]) for name, each in data.items()
-    }
-    balancer.restore(arrays)
+    balancer.restore({name: _array(each) for name, each in data.items()})
+
+
+def _array(data: dict[str, Any]) -> NDArray[Any]:
+    if "values" in data:
+        # As earlier versions wrote it.
+        return np.array(data["values"], dtype=data["type"])
+    return np.frombuffer(b64decode(data["data"]), data["type"]).reshape(data["shape"]).copy()

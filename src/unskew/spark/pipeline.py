@@ -137,14 +137,20 @@ class Pipeline:
             ``F.window("time", "10 minutes")``. A window is kept until the watermark has passed it,
             and rows that come later are counted and dropped; without a watermark it is kept for
             ever.
-        mode : {"update", "append"}, default "update"
-            What comes out of a batch: the keys that it changed, or windows that became final.
+        mode : {"update", "append", "rows"}, default "update"
+            What comes out of a batch: the keys that it changed; windows that became final; or every
+            row, with the aggregates of its key beside it, for the next stage.
         name : str, optional
             Of the stage.
         """
         if mode == "append":
             self._check_watermark('mode="append" gives windows when they are final')
-        made = stages.aggregation(self._input(), keys, aggregates, window, mode)
+        if mode == "rows":
+            if window is not None:
+                raise BadParameter('mode="rows" lets every row through, and has no window')
+            made = stages.passing(self._input(), keys, aggregates)
+        else:
+            made = stages.aggregation(self._input(), keys, aggregates, window, mode)
         return self.with_stage(made, name or f"aggregate {len(self.stages)}")
 
     def per_key(
@@ -306,10 +312,10 @@ class Pipeline:
             columns=bound.columns,
             output=bound.output,
             kind=bound.kind,
+            taken=bound.taken,
             instances=self.instances,
             shards=self.shards,
-            # Balancers remember, so that each stage needs its own.
-            balancer=deepcopy(make_balancer(self.balancer)),
+            balancer=self._balancer(),
         )
         added = type(self)(
             self.df, instances=self.instances, shards=self.shards, balancer=self.balancer
@@ -317,6 +323,13 @@ class Pipeline:
         added._is_given = self._is_given
         added.stages = (*self.stages, stage)
         return added
+
+    def _balancer(self) -> Balancer:
+        """Return the balancer of the next stage: they remember, so that each stage has its own."""
+        made = make_balancer(self.balancer)
+        if made.is_joint and self.stages:
+            return self.stages[0].balancer
+        return deepcopy(made)
 
 
 def arrow_schema(given: str | StructType) -> pa.Schema:

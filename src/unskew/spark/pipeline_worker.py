@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,12 +19,15 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from unskew.balance import Plan
+from unskew.balance.plan import Rehomed
 from unskew.errors import DamagedCheckpoint
 from unskew.kernel import compiling
 from unskew.operators import Operator
 from unskew.operators.base import TIME
+from unskew.operators.hop import Hop, Hopping
 from unskew.operators.matching import match
 from unskew.operators.task import Work, task_of
+from unskew.operators.task_report import TaskReport
 from unskew.spark.collecting import spare_what_is_loaded
 from unskew.spark.nodes import node
 from unskew.state import Checkpoint, Manifest
@@ -32,10 +35,11 @@ from unskew.state.files import writing
 from unskew.state.runs import HASH
 from unskew.state.segment import SegmentReader
 
-REPORT, PARTS = "report", "parts"
-"""Columns of the one row that a task returns: what it did, and its parts of hot keys."""
+REPORT, PARTS, PAIRS = "report", "parts", "pairs"
+"""Columns of the one row that a task returns: what it did, its parts of hot keys, and the pairs of
+keys that it has counted."""
 
-RESULT = f"{REPORT} string, {PARTS} binary"
+RESULT = f"{REPORT} string, {PARTS} binary, {PAIRS} binary"
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -69,6 +73,12 @@ class StageWork:
         In microseconds: what rows, and what state, are over.
     most_bytes : int
         Entries that a task holds.
+    rehomed : Rehomed
+        Keys that are in other shards than in the batch before.
+    hop : Hop, optional
+        To the stage that follows, where rows may stay on their instance.
+    entries : dict of int to list of str
+        By instance, files with what the stage before has folded for it.
     """
 
     operator: Operator
@@ -82,6 +92,9 @@ class StageWork:
     late: int
     watermark: int
     most_bytes: int
+    rehomed: Rehomed
+    hop: Hop | None = None
+    entries: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
     def run(self, batches: Batches) -> Batches:
         """Do the work of one instance: the function for ``mapInArrow``."""
@@ -92,17 +105,20 @@ class StageWork:
         context = _context()
         checkpoint = Checkpoint(Path(self.folder))
         base = self._base(checkpoint)
-        name = f"{self.name}-{self.stage}-{context.partitionId()}-{context.taskAttemptId()}"
+        instance = context.partitionId()
+        name = f"{self.name}-{self.stage}-{instance}-{context.taskAttemptId()}"
         work = Work(
             operator=self.operator,
             plan=Plan.from_json(self.plan),
-            instance=context.partitionId(),
+            instance=instance,
             shards={} if base is None else base.stages[self.stage],
             segment=checkpoint.segments / f"{name}.arrow",
             stage=self.stage,
             late=self.late,
             watermark=self.watermark,
             cooled=self.cooled,
+            entries=[checkpoint.output / each for each in self.entries.get(instance, ())],
+            rehomed=self.rehomed,
             most_bytes=self.most_bytes,
         )
         reader = _reader(checkpoint.segments, self.cache)
@@ -110,8 +126,14 @@ class StageWork:
         task = task_of(work, reader)
         report = task.report
         output = checkpoint.output / f"{name}.parquet"
-        report.rows_out = write_output(task.run(_rows(batches, self.operator)), output)
+        hopping = None if self.hop is None else Hopping(self.hop, instance, self.most_bytes // 2)
+        came = _counted(task.run(_rows(batches, self.operator)), report)
+        left = came if hopping is None else map(hopping.part, came)
+        report.rows_out = write_output(left, output)
         report.output = [output.name] if report.rows_out else []
+        pairs = None
+        if hopping is not None:
+            pairs = _end_hop(hopping, checkpoint.output / f"{name}.entries.arrow", report)
         report.checked = reader.read_bytes - before
         if work.segment.exists():
             reader.trust(work.segment.name)
@@ -123,8 +145,9 @@ class StageWork:
         columns = [
             pa.array([json.dumps(report.to_json())], pa.string()),
             pa.array([_packed(task.parts)], pa.binary()),
+            pa.array([pairs], pa.binary()),
         ]
-        yield pa.RecordBatch.from_arrays(columns, names=[REPORT, PARTS])
+        yield pa.RecordBatch.from_arrays(columns, names=[REPORT, PARTS, PAIRS])
 
     def _base(self, checkpoint: Checkpoint) -> Manifest | None:
         """Return the manifest that the driver has seen: without it, state would seem empty."""
@@ -137,6 +160,23 @@ class StageWork:
                 f"there; put the state in a folder that the driver and all executors share"
             )
         return found
+
+
+def _counted(output: Batches, report: TaskReport) -> Batches:
+    """Return what comes out, and count its bytes."""
+    for batch in output:
+        report.bytes_out += batch.nbytes
+        yield batch
+
+
+def _end_hop(hopping: Hopping, path: Path, report: TaskReport) -> bytes | None:
+    """Write what was folded here; return the pairs that were counted."""
+    begin = perf_counter()
+    report.entries = [path.name] if hopping.write(path) else []
+    report.near, report.near_late = hopping.near, hopping.late
+    report.busy += perf_counter() - begin
+    pairs = hopping.pairs
+    return pairs.to_bytes() if pairs.counts.size else None
 
 
 def write_output(output: Iterable[pa.RecordBatch], path: Path) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -226,6 +227,22 @@ def route_to_all(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
     marked = copies.withColumn(STORED, F.col(STORED) & (F.col(target) == F.col(kept)))
     # The target is a column by now, and goes through the shuffle with its row.
     return marked.drop(kept), replace(way, instance=F.col(target), is_pure=True)
+
+
+def with_placed(df: DataFrame, plan: Plan, way: Way) -> tuple[DataFrame, Way]:
+    """Return rows and their way where keys are placed: looked up in a table that every task has."""
+    placed, chosen = fresh_name(df, "unskew_placed"), fresh_name(df, "unskew_chosen")
+    cold = ~np.isin(plan.placed.keys, plan.hot_hashes)
+    table = pa.table(
+        {
+            placed: plan.placed.keys[cold].view(np.int64),
+            chosen: plan.assignment[plan.placed.shards[cold]],
+        }
+    )
+    places = F.broadcast(df.sparkSession.createDataFrame(table))
+    found = df.join(places, F.col(HASH) == F.col(placed), "left").drop(placed)
+    instance = F.coalesce(F.col(chosen), way.instance)
+    return found, replace(way, instance=instance, is_pure=way.is_pure)
 
 
 def _target(instance: Column, note: Note | None) -> Column:

@@ -26,6 +26,9 @@ class Settings:
         Folder on each machine for copies of state, where the checkpoint is far away.
     pin : bool, default True
         Whether to keep instances on their executors, where there are several.
+    plan_beside : bool, default True
+        Whether plans that take a while are thought of beside running batches, which go on with the
+        plans that there are.
     """
 
     kept: int = 10
@@ -34,6 +37,7 @@ class Settings:
     most_bytes: int = MOST_BYTES
     cache: str | None = None
     pin: bool = True
+    plan_beside: bool = True
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -18,7 +18,8 @@ from unskew.balance import Balancer
 from unskew.errors import BadParameter
 from unskew.operators import Aggregation, Operator, PerKey
 from unskew.operators.base import TIME
-from unskew.spark.aggregation_request import arrow_type, resolved
+from unskew.operators.passing import Passing
+from unskew.spark.aggregation_request import Request, arrow_type, resolved
 from unskew.spark.columns import key_columns, quoted
 from unskew.state import Spec
 from unskew.state.runs import HASH, NEVER
@@ -26,6 +27,22 @@ from unskew.state.runs import HASH, NEVER
 WATERMARK = "spark.watermarkDelayMs"
 
 Keys = str | Column | Sequence[str | Column]
+
+
+class Taken(NamedTuple):
+    """Columns that a stage takes of its input as they are, so that nobody has to compute them.
+
+    Attributes
+    ----------
+    keys, values : tuple of str
+        Their names.
+    time : str or None
+        Of event time, if it has one.
+    """
+
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    time: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,8 @@ class Stage:
         Decides where the shards run.
     kind : str
         What a checkpoint must agree with, if that is more than the operator says.
+    taken : Taken, optional
+        The same columns by name, where it takes them as they are.
     """
 
     name: str
@@ -58,6 +77,7 @@ class Stage:
     shards: int
     balancer: Balancer
     kind: str = ""
+    taken: Taken | None = None
 
     @property
     def spec(self) -> Spec:
@@ -85,12 +105,15 @@ class Bound(NamedTuple):
         What comes out.
     kind : str
         What a checkpoint must agree with, if that is more than the operator says.
+    taken : Taken, optional
+        The same columns by name, where it takes them as they are.
     """
 
     operator: Operator
     columns: list[Column]
     output: StructType
     kind: str = ""
+    taken: Taken | None = None
 
 
 def aggregation(
@@ -127,7 +150,43 @@ def aggregation(
         *(value.alias(name) for name, value in zip(names, request.values, strict=True)),
     ]
     kind = "" if window is None else f"{operator.kind} in {window}"
-    return Bound(operator, columns, _output(operator, request.key_fields), kind)
+    plain = None if window is not None else _taken(df, request)
+    return Bound(operator, columns, _output(operator, request.key_fields), kind, plain)
+
+
+def passing(df: DataFrame, keys: Keys, aggregates: Mapping[str, Applied]) -> Bound:
+    """Return the operator that lets rows through with aggregates, what it takes, and its output."""
+    request = resolved(df, keys, aggregates, None)
+    kept = [field for field in df.schema if field.name not in request.key_names]
+    known = {field.name for field in kept}
+    for name, each in aggregates.items():
+        if name in request.native or not all(column in known for column in each.columns):
+            raise BadParameter(
+                f'mode="rows" lets rows through as they are, and {name!r} is not an aggregate of '
+                f"unskew.aggregates over {', '.join(sorted(known)) or 'the key alone'}; compute "
+                f"its column before the pipeline"
+            )
+    key_fields = [pa.field(each.name, arrow_type(each.dataType)) for each in request.key_fields]
+    values = [pa.field(each.name, arrow_type(each.dataType)) for each in kept]
+    plain = {
+        name: Applied(_plain(use.aggregate), tuple(map(str, aggregates[name].columns)))
+        for name, use in request.ours.items()
+    }
+    operator = Passing(plain).bind(key_fields, values)
+    columns = [
+        F.xxhash64(*request.keys).alias(HASH),
+        F.lit(NEVER).alias(TIME),
+        *request.keys,
+        *(F.col(quoted(field.name)) for field in kept),
+    ]
+    taken = _taken(df, request)
+    names = tuple(field.name for field in kept)
+    return Bound(
+        operator,
+        columns,
+        _output(operator, [*request.key_fields, *kept]),
+        taken=None if taken is None else taken._replace(values=names),
+    )
 
 
 def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Bound:
@@ -155,6 +214,22 @@ def per_key(df: DataFrame, keys: Keys, operator: PerKey, time: str | None) -> Bo
         *(F.col(quoted(each.name)) for each in value_fields),
     ]
     return Bound(bound, taken_of_input, _output(bound, []))
+
+
+def _taken(df: DataFrame, request: Request) -> Taken | None:
+    """Return the columns of an aggregation by name, or nothing if some have to be computed."""
+    parts = (request.keys, request.values)
+    names = [[_name_of(df, column) for column in part] for part in parts]
+    if any(name is None for part in names for name in part):
+        return None
+    keys, values = names
+    return Taken(tuple(map(str, keys)), tuple(map(str, values)))
+
+
+def _name_of(df: DataFrame, column: Column) -> str | None:
+    """Return the name of a column that is one of a DataFrame's, as it is."""
+    found: list[str] = [name for name in df.columns if str(column) == str(F.col(quoted(name)))]
+    return found[0] if found else None
 
 
 def _plain(aggregate: Aggregate) -> Aggregate:

@@ -88,6 +88,10 @@ class Manifest:
             shard: sum(run.length for run in runs) for shard, runs in self.stages[stage].items()
         }
 
+    def rows(self, stage: int) -> dict[int, int]:
+        """Return the rows of each shard that has state."""
+        return {shard: sum(run.rows for run in runs) for shard, runs in self.stages[stage].items()}
+
     def to_json(self) -> dict[str, Any]:
         """Return what JSON knows; names of files, which are long, are said once."""
         names = sorted(self.files())

@@ -5,6 +5,7 @@ from unskew.workloads.datasets import DATASETS, dataset
 from unskew.workloads.drifting import DriftingZipf
 from unskew.workloads.files import KeyFile, open_keys
 from unskew.workloads.posts import Posts
+from unskew.workloads.regions import Regions
 from unskew.workloads.rides import Rides
 from unskew.workloads.zipf import Zipf
 
@@ -14,6 +15,7 @@ __all__ = [
     "DriftingZipf",
     "KeyFile",
     "Posts",
+    "Regions",
     "Rides",
     "Workload",
     "Zipf",
