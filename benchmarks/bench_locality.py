@@ -92,7 +92,7 @@ def padding(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
     print(f"\n{rows:,} rows a batch with {PADDING:,} random bytes each\n")
     print("| balancer | seconds of each batch | median from the third | rows/s |")
     print("| --- | --- | ---: | ---: |")
-    taken = {}
+    taken: dict[str, float] = {}
     # The first run warms up, and does not count.
     for balancer in (Static(), Static(), Locality(period=1)):
         times, _ = _run(spark, folder, f"{scratch}/{len(taken)}-{balancer.name}", balancer)

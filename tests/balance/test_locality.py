@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,7 +31,8 @@ def report(plan: Plan, rows: NDArray[np.int64] | None = None, **more: object) ->
 
 
 def instance_of(plan: Plan, *names: str) -> list[int]:
-    return plan.assignment[plan.shard_of(hash_keys(list(names)))].tolist()
+    found: list[int] = plan.assignment[plan.shard_of(hash_keys(list(names)))].tolist()
+    return found
 
 
 PAPER = {
@@ -94,7 +97,7 @@ def test_offline_plans_once() -> None:
 )
 def test_nothing_moves_unless_it_pays(row_bytes: float, key_bytes: float, moves: bool) -> None:
     plans = [Plan.even(8, 2), Plan.even(8, 2)]
-    sizes = {"row_bytes": row_bytes, "key_bytes": key_bytes}
+    sizes: dict[str, Any] = {"row_bytes": row_bytes, "key_bytes": key_bytes}
     told = [report(plans[0], pairs={1: pairs_of(PAPER)}, **sizes), report(plans[1], **sizes)]
     assert (Locality(period=1).next_plans(plans, told) != plans) == moves
 

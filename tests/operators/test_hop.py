@@ -26,6 +26,9 @@ from unskew.state.segment import SegmentReader
 TAGS = ["a", "b", "c", None]
 HASHES = hash_keys(pa.array(TAGS)).tolist()
 
+HERE = np.zeros(2, dtype=np.int32)
+"""Both shards on the first instance."""
+
 operator = Aggregation({"n": count(), "all": collect(1000).of("value")}).bind(
     [pa.field("tag", pa.string())], [pa.field("value", pa.int64())]
 )
@@ -77,7 +80,8 @@ def test_near_and_far_rows_are_all_rows_once(
         sent = as_rows(pa.concat_batches(far))
         assert near + sent.num_rows == sum(map(len, outputs))
         targets = plan.route(sent.column(HASH).to_numpy(), np.arange(sent.num_rows))
-        out, parts = [], []
+        out: list[pa.RecordBatch] = []
+        parts: list[pa.RecordBatch] = []
         for instance in range(plan.instances):
             work = Work(
                 operator,
@@ -101,9 +105,9 @@ def test_near_and_far_rows_are_all_rows_once(
 @pytest.mark.parametrize(
     ("plan", "near"),
     [
-        pytest.param(Plan(np.zeros(2), 2), 4, id="all keys live here"),
-        pytest.param(Plan(np.ones(2), 2), 0, id="all keys live elsewhere"),
-        pytest.param(Plan(np.zeros(2), 2, hot={HASHES[0]: (0,)}), 1, id="hot keys are dealt"),
+        pytest.param(Plan(HERE, 2), 4, id="all keys live here"),
+        pytest.param(Plan(HERE + 1, 2), 0, id="all keys live elsewhere"),
+        pytest.param(Plan(HERE, 2, hot={HASHES[0]: (0,)}), 1, id="hot keys are dealt"),
         pytest.param(
             Plan(
                 np.array([1, 0]),
@@ -133,7 +137,7 @@ def test_pairs_are_counted_whether_near_or_far() -> None:
 def test_late_rows_are_counted_where_they_would_have_gone() -> None:
     times = pa.array([10, 20, 30], pa.timestamp("us"))
     rows = rows_of([("a", 1), ("a", 2), ("a", 3)]).append_column("time", times)
-    hop = Hop(operator, Plan(np.zeros(2), 1), ("tag",), ("value",), time="time", late=20)
+    hop = Hop(operator, Plan(HERE, 1), ("tag",), ("value",), time="time", late=20)
     hopping = Hopping(hop, 0, 1 << 20)
     hopping.part(rows)
     assert (hopping.near, hopping.late) == (3, 2)

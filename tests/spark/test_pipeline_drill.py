@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -102,7 +102,7 @@ def pairs_difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
     return batches, (wanted - got).total(), (got - wanted).total()
 
 
-DIFFERENCES = {
+DIFFERENCES: dict[str, Callable[[SparkSession, Path], tuple[int, int, int]]] = {
     "count": difference,
     "join": pairs_difference,
     "hop": partial(difference, stage=1),

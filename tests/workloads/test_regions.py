@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from unskew.workloads.regions import EVENTS, FLASH, GLOBAL, SEASON, SEASONAL, SH
 PER_WEEK = 20_000
 
 
-def posts(**options: int) -> Regions:
+def posts(**options: Any) -> Regions:
     return Regions(PER_WEEK, regions=20, tags=10, common=50, **options)
 
 
@@ -119,6 +120,6 @@ def test_seeds_differ() -> None:
     [({"per_week": 1}, "per_week must be from 3"), ({"regions": 0}, "keys"), ({"tags": 0}, "keys")],
     ids=["a week without posts", "no regions", "no hashtags"],
 )
-def test_what_cannot_be_posted_is_refused(options: dict[str, int], told: str) -> None:
+def test_what_cannot_be_posted_is_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(BadParameter, match=told):
         Regions(**options)
