@@ -27,7 +27,7 @@ def test_a_run_is_verified_and_goes_on_where_it_stopped(
     assert first.rows_in == 20_000
     assert first.as_dict().keys() >= FIGURES | OWN_FIGURES
     # Two batches by hash, then by a plan that may take one more.
-    assert first.extra["locality"] > 0.36
+    assert first.extra["locality"] > 0.34
     assert first.extra["moves"] > 100
     assert 0 < first.extra["shuffle_bytes"] < first.extra["hash_shuffle_bytes"]
     assert all(sum(batch.balance.loads) == batch.rows for batch in seen)
