@@ -246,6 +246,11 @@ def test_a_stage_begins_with_the_plan_that_it_is_given() -> None:
             id="a plan with hot keys",
         ),
         pytest.param(
+            lambda: Stage("s", 3, Constant(1.0), "shuffle", plan=with_keys({0: 1})),
+            "'shuffle' routes",
+            id="a plan of keys where a grouping routes",
+        ),
+        pytest.param(
             lambda: Stage("s", 2, Constant(1.0), "local-or-shuffle", shards=4),
             "no shards and no parameters",
             id="shards of a stage without keys",

@@ -22,24 +22,21 @@ PAIRS = 1_000_000
 ROW_BYTES, KEY_BYTES = 4_000.0, 100.0
 """Of a post on its way, and of the state of a key."""
 
-PER_WEEK, TAGS, COMMON = 5_800_000, 200, 20_000
-"""Posts of a week, the paper's 173 million over seven months, and the hashtags of each region and
-of none that these have; where there are fewer posts, there are fewer hashtags."""
-
-UNIT = 64
-"""What one post counts where counts fade: they are whole numbers."""
+PER_WEEK, TAGS, COMMON = 1_000_000, 50, 2000
+"""Posts of a week, and the hashtags of each region and of none that these have: those of `Regions`.
+Where there are fewer posts, there are fewer hashtags."""
 
 Keys = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 """The regions and the hashtags of some posts."""
 
 
 def posts_of(per_week: int, seed: int, *, stable: bool = False) -> Regions:
-    """Return posts in which each hashtag is as frequent as if there were as many as the paper's.
+    """Return posts in which each hashtag is about as frequent, however many there are of them.
 
     Examples
     --------
     >>> posts_of(PER_WEEK // 10, seed=0).per_week
-    580000
+    100000
     """
     part = per_week / PER_WEEK
     tags, common = (max(8, round(part * full)) for full in (TAGS, COMMON))
@@ -56,15 +53,20 @@ def pairs_of(keys: Keys) -> KeyPairs:
     return KeyPairs(*keys, np.ones(keys[0].size, dtype=np.int64)).added_up()
 
 
+def locality_with(**parameters: Any) -> Locality:
+    """Return the balancer as the paper has it, with a plan at every report, but for parameters."""
+    return Locality(**{"period": 1, "pairs": PAIRS, "keys": PAIRS, "memory": 0.0, **parameters})
+
+
 def planned(
     plans: Sequence[Plan],
     seen: KeyPairs,
+    balancer: Locality | None = None,
     *,
     row_bytes: float = ROW_BYTES,
     key_bytes: float = KEY_BYTES,
-    **parameters: Any,
 ) -> list[Plan]:
-    """Return what `Locality` makes of plans where these pairs were seen.
+    """Return what a balancer makes of plans where these pairs were seen.
 
     Parameters
     ----------
@@ -72,10 +74,10 @@ def planned(
         Those in force.
     seen : KeyPairs
         Since the last plan.
+    balancer : Locality, optional
+        One that remembers nothing by default.
     row_bytes, key_bytes : float
         Of a post on its way, and of the state of a key.
-    **parameters
-        Of `Locality`.
 
     Examples
     --------
@@ -84,14 +86,6 @@ def planned(
     >>> measured(planned(hashed(2), pairs), (pairs.first, pairs.second)).locality
     1.0
     """
-    balancer = Locality(**{"period": 1, "pairs": PAIRS, "keys": PAIRS, **parameters})
-    return balancer.next_plans(plans, _reports(plans, seen, row_bytes, key_bytes))
-
-
-def _reports(
-    plans: Sequence[Plan], seen: KeyPairs, row_bytes: float, key_bytes: float
-) -> list[Report]:
-    """Return what the two stages would report of posts with these pairs of keys."""
     found: list[Report] = []
     for plan, keys in zip(plans, (seen.first, seen.second), strict=True):
         rows = np.bincount(plan.shard_of(keys), seen.counts, plan.shards).astype(np.int64)
@@ -104,7 +98,7 @@ def _reports(
                 key_bytes=key_bytes,
             )
         )
-    return found
+    return (balancer or locality_with()).next_plans(plans, found)
 
 
 @dataclass(frozen=True)
@@ -139,38 +133,6 @@ def measured(plans: Sequence[Plan], keys: Keys) -> Measured:
     half = (size + 1) // 2
     racks = locality(places[0] // half, places[1] // half)
     return Measured(locality(*places), (first, second), 1 - racks)
-
-
-class Memory:
-    """Pairs that were seen, of which the older count less.
-
-    Parameters
-    ----------
-    pairs : KeyPairs
-        To begin with.
-    fade : float
-        What a count is worth at the next plan.
-
-    Examples
-    --------
-    >>> keys = np.array([1, 2], dtype=np.uint64)
-    >>> memory = Memory(KeyPairs(keys, keys, np.array([4, 1])), fade=0.5)
-    >>> memory.add(KeyPairs(keys[:1], keys[:1], np.array([1])))
-    >>> (memory.pairs.counts / UNIT).tolist()
-    [3.0, 0.5]
-    """
-
-    def __init__(self, pairs: KeyPairs, fade: float) -> None:
-        self.pairs = pairs._replace(counts=UNIT * pairs.counts)
-        self._fade = fade
-
-    def add(self, pairs: KeyPairs) -> None:
-        """Let what is known fade, and count these."""
-        faded = (self._fade * self.pairs.counts).astype(np.int64)
-        # A pair that was seen once is forgotten after three times the life of a count.
-        kept = faded > UNIT * np.exp(-3)
-        old = KeyPairs(self.pairs.first[kept], self.pairs.second[kept], faded[kept])
-        self.pairs = KeyPairs.together([old, pairs._replace(counts=UNIT * pairs.counts)])
 
 
 def week_of(posts: Regions, number: int, *, part: tuple[int, int] = (0, 1)) -> Keys:

@@ -15,8 +15,8 @@ from unskew.experiments.locality_chain import (
     PAIRS,
     Keys,
     Measured,
-    Memory,
     hashed,
+    locality_with,
     measured,
     pairs_of,
     planned,
@@ -133,16 +133,13 @@ class Often(Task):
     def run(self, seed: int) -> list[Measured]:
         """Measure each part of the week."""
         posts = posts_of(self.per_week, seed)
-        pairs = pairs_of(week_of(posts, WEEKS - 2))
-        memory = Memory(pairs, exp(-1 / (self.plans * LIFE)))
-        plans = planned(hashed(INSTANCES), pairs)
+        balancer = locality_with(memory=exp(-1 / (self.plans * LIFE)) if self.fades else 0.0)
+        plans = planned(hashed(INSTANCES), pairs_of(week_of(posts, WEEKS - 2)), balancer)
         found = []
         for part in range(self.plans):
             keys = week_of(posts, WEEKS - 1, part=(part, self.plans))
             found.append(measured(plans, keys))
-            pairs = pairs_of(keys)
-            memory.add(pairs)
-            plans = planned(plans, memory.pairs if self.fades else pairs)
+            plans = planned(plans, pairs_of(keys), balancer)
         return found
 
 
@@ -174,9 +171,9 @@ class Kept(Task):
             plain[width] = measured(start, following)
             for part in PARTS:
                 few = pairs.most(max(1, round(part * pairs.counts.size)))
-                plans = planned(start, few, pairs=few.counts.size)
+                plans = planned(start, few)
                 found[width, part] = (measured(plans, seen), measured(plans, following))
-        racks = measured(planned(hashed(INSTANCES), pairs, tree=RACKS), following)
+        racks = measured(planned(hashed(INSTANCES), pairs, locality_with(tree=RACKS)), following)
         return KeptAnswer(int(pairs.counts.size), found, plain, racks)
 
 

@@ -138,6 +138,11 @@ class Stage:
                 f"stage {self.name!r} begins with a plan that has hot keys, of which no tuple has "
                 f"come yet; let a balancer find them"
             )
+        if len(self.plan.placed) and self.grouping != "key":
+            raise BadParameter(
+                f"stage {self.name!r} has a plan that says where keys live, but grouping "
+                f'{self.grouping!r} routes; give it grouping="key"'
+            )
         object.__setattr__(self, "shards", self.plan.shards)
 
     @property

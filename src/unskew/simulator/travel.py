@@ -105,7 +105,8 @@ class OverLinks:
     """The tuples that leave a node wait for each other, and so do those that come to one.
 
     A link serves one tuple after the other in the order in which they come to it. A tuple comes in
-    while it goes out, so that without others it takes as long as it would alone.
+    while it goes out, so that without others it takes as long as it would alone. Each stage has
+    links of its own: what goes to another stage is not in the way.
 
     Parameters
     ----------
