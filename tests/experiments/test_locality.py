@@ -172,7 +172,7 @@ def test_more_pairs_are_better() -> None:
     assert six == sorted(six)
     assert six[-1] > 3 * got.plain[6].locality
     # On so few posts a tree of racks and a plan without one do not differ.
-    assert max(got.racks.away, got.found[6, 1.0][1].away) < 0.5 * got.plain[6].away
+    assert max(got.racks.away, got.found[6, 1.0][1].away) < 0.7 * got.plain[6].away
 
 
 def test_a_week_is_the_sum_of_its_parts() -> None:
