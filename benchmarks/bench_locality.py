@@ -43,7 +43,8 @@ def _write_pairs(folder: Path, rows: int, batches: int, padding: int) -> None:
             "padding": [chance.bytes(padding) for _ in range(rows)],
         }
 
-    write_files(folder, batches, make)
+    # Groups of 64 MB: with one for all, a single task would read for both cores.
+    write_files(folder, batches, make, group=(64 << 20) // padding)
 
 
 def _run(
