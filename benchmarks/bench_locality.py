@@ -205,7 +205,7 @@ def planning(spark: SparkSession, scratch: str, rows: int, batches: int) -> None
 
 PARTS: Parts = {
     "exchange": (exchange, 2, 100_000, 3),
-    "padding": (padding, 2, 100_000, 6),
+    "padding": (padding, 2, 150_000, 6),
     "weeks": (weeks, 2, 100_000, 5),
     "kept": (kept, 2, 4_000_000, 1),
     "planning": (planning, 2, 1_000_000, 1),

@@ -298,7 +298,7 @@ class Cycle:
         if stage.operator.looks_everywhere and plan.hot:
             taken, way = route_to_all(taken, plan, way)
         sent = self._sent(taken, plan.instances, way).select(*names)
-        with _not_adaptive(rows.sparkSession), metered(rows.sparkSession) as meter:
+        with _set_for_tasks(rows.sparkSession), metered(rows.sparkSession) as meter:
             result = sent.mapInArrow(_function(work.run), RESULT).toArrow()
         texts = result.column(REPORT).to_pylist()
         reports = [TaskReport.from_json(json.loads(text)) for text in texts]
@@ -436,16 +436,29 @@ class Cycle:
             )
 
 
+_FOR_TASKS = {
+    # Spark would leave out instances that have no rows: they have state that may expire.
+    "spark.sql.adaptive.enabled": "false",
+    # By count alone, batches of large rows are tens of megabytes: slow to grow and to send.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
+}
+"""Spark's settings while tasks of a stage are planned."""
+
+
 @contextmanager
-def _not_adaptive(spark: SparkSession) -> Iterator[None]:
-    """Keep Spark from leaving out instances that have no rows: they have state that may expire."""
-    name = "spark.sql.adaptive.enabled"
-    before = spark.conf.get(name) or "true"
-    spark.conf.set(name, "false")
+def _set_for_tasks(spark: SparkSession) -> Iterator[None]:
+    """Have Spark's settings as tasks need them."""
+    before = {name: spark.conf.get(name, None) for name in _FOR_TASKS}
+    for name, value in _FOR_TASKS.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(name, before)
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
 
 
 def _function(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
