@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from unskew.balance.base import Balancer, Thought
 from unskew.balance.key_graph import KeyGraph
 from unskew.balance.key_pairs import KeyPairs
+from unskew.balance.partitioning import check_metis
 from unskew.balance.placed import Placed
 from unskew.balance.placing import Tree, followed, leaves, places_of
 from unskew.balance.plan import Plan
@@ -107,11 +108,12 @@ class Locality(Balancer):
                 f"tree={self.tree!r} has instances {instances}, and the stages have 0 to "
                 f"{plans[0].instances - 1}; name each of them once"
             )
-        graph = KeyGraph.of([(*hop, pairs) for hop, pairs in sorted(self._pairs.items())])
+        check_metis()
+        hops = [(*hop, pairs) for hop, pairs in sorted(self._pairs.items())]
         rows = [self._rows[stage] for stage in range(len(plans))]
         thought = partial(
             better_plans,
-            *(list(plans), graph, rows, list(reports)),
+            *(list(plans), hops, rows, list(reports)),
             tree=list(range(plans[0].instances)) if self.tree is None else self.tree,
             most=self.imbalance,
             keys=self.keys,
@@ -178,7 +180,7 @@ def _faded(counts: NDArray[np.int64], memory: float) -> NDArray[np.int64]:
 
 def better_plans(
     plans: Sequence[Plan],
-    graph: KeyGraph,
+    hops: Sequence[tuple[int, int, KeyPairs]],
     rows: Sequence[NDArray[np.int64]],
     reports: Sequence[Report],
     *,
@@ -194,8 +196,8 @@ def better_plans(
     ----------
     plans : sequence of Plan
         In force, of each stage.
-    graph : KeyGraph
-        Of the keys that were seen together.
+    hops : sequence of tuple
+        Two stages and the pairs of keys that were seen there, as of `KeyGraph.of`.
     rows : sequence of array of int64
         Tuples of each shard, of each stage.
     reports : sequence of Report
@@ -203,6 +205,7 @@ def better_plans(
     tree, most, keys, pays, seed
         As of `Locality`.
     """
+    graph = KeyGraph.of(hops)
     before = np.empty(graph.keys.size, dtype=np.int32)
     rest = np.zeros((len(plans), plans[0].instances))
     for stage, plan in enumerate(plans):

@@ -124,6 +124,14 @@ class Cycle:
         self._planner = Planner(beside=self.settings.plan_beside)
         self.reports: dict[int, BatchReport] = {}
 
+    def until(self, is_over: Callable[[], bool]) -> None:
+        """Name what says whether the query is over."""
+        self._planner.until(is_over)
+
+    def close(self) -> None:
+        """Leave nothing behind that only a running query needs."""
+        self._planner.close()
+
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Do all of a batch, or what was left of it."""
         if self.before is not None:

@@ -262,7 +262,9 @@ class Pipeline:
         started = writer.start()
         register(str(started.runId), cycle)
         ends = bool(trigger.get("availableNow") or trigger.get("once"))
-        return PipelineQuery(started._jsq, cycle, self.df, ends=ends)
+        query = PipelineQuery(started._jsq, cycle, self.df, ends=ends)
+        cycle.until(query.is_over)
+        return query
 
     def _fitting(self, checkpoint: Checkpoint) -> tuple[Stage, ...]:
         """Return the stages, with as many shards as the checkpoint has unless that was asked."""
