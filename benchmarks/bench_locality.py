@@ -4,8 +4,8 @@ Exchange: keys that always come in pairs, six instances; how many rows stay, and
 through the exchange between the stages, as Spark's own metrics count them. Padding: the same with
 4 kB of random bytes in each row, which the second stage uses; how long a batch takes. Weeks: posts
 whose hashtags change region every week, planned online, once, and by one who knows the week. Kept:
-how much a few of the pairs are worth. Planning: how long a million pairs take to be cut, and for how
-long a thread of the driver cannot run meanwhile.
+how much a few of the pairs are worth. Planning: how long a million pairs take to be cut, and for
+how long a thread of the driver cannot run meanwhile.
 """
 
 from __future__ import annotations

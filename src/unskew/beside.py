@@ -68,7 +68,8 @@ class Beside:
             all is closed.
         """
         process = self._started()
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             _write(process.stdin, function)
             answer = _read(process.stdout)

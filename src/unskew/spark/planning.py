@@ -17,6 +17,9 @@ from unskew.errors import ProcessFailed
 
 log = logging.getLogger("unskew.pipeline")
 
+_pickled: Callable[[object], bytes] = cloudpickle.dumps
+"""By value where it has to be: the balancer may be one of the user's script."""
+
 _WATCH_SECONDS = 1.0
 """Between two looks whether the query is over."""
 
@@ -100,8 +103,7 @@ class Planner:
 
 def _think(beside: Beside, thought: Thought, told: Future[list[Plan]]) -> None:
     try:
-        # By value where it has to be: the balancer may be one of the user's script.
-        told.set_result(beside.call(cloudpickle.dumps(thought)))
+        told.set_result(beside.call(_pickled(thought)))
     except ProcessFailed as error:
         told.set_exception(error)
     except Exception as error:
