@@ -127,11 +127,11 @@ def test_both_ends_get_what_a_batch_gives_whatever_moves(
     if isinstance(balancer, Locality):
         assert all(report.locality[0] > 0.8 for report in reports[1:])
         pairs = reports[-1].reports[0].pairs
-        assert set(pairs) == {1} and pairs[1].counts.sum() == ROWS
+        assert set(pairs) == {1}
+        assert pairs[1].counts.sum() == ROWS
     total = {tag: len(all_) for tag, all_ in by_tag(folder, FILES).items()}
-    for stage in ("tags", "tags of devices"):
+    for stage, name in ((1, "state_n"), (3, "state_count")):
         kept: Counter[str | None] = Counter()
-        name = "state_n" if stage == "tags" else "state_count"
         for row in read_state(spark, tmp_path, stage=stage).collect():
             kept[row["tag"]] += row[name]
         assert kept == total
@@ -195,7 +195,7 @@ def test_a_branched_checkpoint_can_be_given_other_shards(
         path.write_bytes((folder / f"{number}.parquet").read_bytes())
         os.utime(path, (number + 1, number + 1))
         if number == 2:
-            reshard(tmp_path / "checkpoint", tmp_path / "state", 24)
+            reshard(tmp_path / "checkpoint", 24, tmp_path / "state")
         state = tmp_path / "state" if number >= 2 else None
         shards = 24 if number >= 2 else 12
         made = branched(stream(spark, source), balancer="static", shards=shards)
@@ -235,7 +235,7 @@ def test_what_does_not_fit_is_told_at_the_call(
         made.start(sink, tmp_path)
     with pytest.raises(BadParameter, match="those given are for 'tags'"):
         made.start({"tags": sink}, tmp_path)
-    with pytest.raises(BadParameter, match="those given are for .*'regions'"):
+    with pytest.raises(BadParameter, match=r"those given are for .*'regions'"):
         made.start({"tags": "a", "tags of devices": "b", "regions": "c"}, tmp_path)
     with pytest.raises(BadParameter, match="cannot share the sink"):
         made.start({"tags": tmp_path / "a", "tags of devices": f"{tmp_path}/./a"}, tmp_path)
