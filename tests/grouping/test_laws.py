@@ -373,7 +373,6 @@ def test_an_unknown_parameter_is_named(name: str) -> None:
         ("dalton", "slide", 0),
         ("frugal", "max_imbalance", 0.0),
         ("local-or-shuffle", "local", "near"),
-        ("local-or-shuffle", "local", [1, 1]),
         ("frugal", "counters", 0),
         ("pd-stream", "alpha", float("nan")),
         ("pd-stream", "theta", -0.25),

@@ -16,7 +16,7 @@ from unskew.balance.key_graph import KeyGraph
 from unskew.balance.key_pairs import KeyPairs
 from unskew.balance.partitioning import check_metis
 from unskew.balance.placed import Placed
-from unskew.balance.placing import Tree, followed, leaves, places_of
+from unskew.balance.placing import Tree, distances, followed, leaves, places_of
 from unskew.balance.plan import Plan
 from unskew.balance.report import Report
 from unskew.errors import BadParameter, BadSnapshot
@@ -216,9 +216,12 @@ def better_plans(
         rest[stage] = np.bincount(plan.assignment, np.maximum(unknown, 0), plan.instances)
     # Cut anew, or only let keys follow those that they occur with: that moves less.
     cut = places_of(graph, before, rest, tree, most=most, seed=seed)
-    near = followed(graph, before, rest, most=most)
+    near = followed(graph, before, rest, tree, most=most)
     gain, places = max(
-        ((_gain(graph, before, each, reports, pays), each) for each in (cut, near)),
+        (
+            (_gain(graph, before, each, reports, pays, distances(tree)), each)
+            for each in (cut, near)
+        ),
         key=lambda choice: choice[0],
     )
     if gain <= 0:
@@ -273,10 +276,14 @@ def _gain(
     after: NDArray[np.int32],
     reports: Sequence[Report],
     pays: float,
+    apart: NDArray[np.int64],
 ) -> float:
-    """Return the bytes that tuples save which stay near, if they come as often, less what moves."""
-    near = [places[graph.first] == places[graph.second] for places in (before, after)]
+    """Return the bytes that tuples save which stay near, if they come as often, less what moves.
+
+    Between two racks they count as often as there are levels in between.
+    """
+    far = [apart[places[graph.first], places[graph.second]] for places in (before, after)]
     sizes = np.array([report.row_bytes for report in reports])[graph.stages[graph.first]]
-    saved = float((graph.counts * sizes * (near[1].astype(np.int64) - near[0])).sum())
+    saved = float((graph.counts * sizes * (far[0] - far[1])).sum())
     states = np.array([report.key_bytes for report in reports])[graph.stages]
     return saved - pays * float(states[before != after].sum())
