@@ -189,7 +189,8 @@ def test_where_racks_matter_tuples_go_a_fifth_less_far() -> None:
     half = first // 4 * 4 + chance.integers(0, 4, first.size)
     second = np.where(chance.random(first.size) < 0.6, first, half)
     ends = [10 * each + chance.integers(0, 10, first.size) for each in (first, second)]
-    pairs = KeyPairs(*(each.astype(np.uint64) for each in ends), np.ones_like(first)).added_up()
+    keys = [each.astype(np.uint64) for each in ends]
+    pairs = KeyPairs(keys[0], keys[1], np.ones_like(first)).added_up()
     graph = KeyGraph.of([(0, 1, pairs)])
     tree = [[0, 2, 4, 6], [1, 3, 5, 7]]
     before = np.zeros(graph.keys.size, dtype=np.int32)

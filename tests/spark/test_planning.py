@@ -133,8 +133,8 @@ def test_nothing_is_left_when_the_query_is_over(planner: Planner) -> None:
 
 @pytest.mark.parametrize("way", ["stop()", "stopped by Spark", "failed"])
 def test_a_query_leaves_no_process_behind(spark: SparkSession, tmp_path: Path, way: str) -> None:
-    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20)
-    rows = rows.option("startTimestamp", 0).load()
+    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20)
+    rows = reader.option("startTimestamp", 0).load()
     made = Pipeline(rows, instances=2, balancer=Thinking(60)).aggregate("value", {"n": count()})
     fails = False
 

@@ -217,11 +217,9 @@ def better_plans(
     # Cut anew, or only let keys follow those that they occur with: that moves less.
     cut = places_of(graph, before, rest, tree, most=most, seed=seed)
     near = followed(graph, before, rest, tree, most=most)
+    apart = distances(tree)
     gain, places = max(
-        (
-            (_gain(graph, before, each, reports, pays, distances(tree)), each)
-            for each in (cut, near)
-        ),
+        ((_gain(graph, before, each, reports, pays, apart), each) for each in (cut, near)),
         key=lambda choice: choice[0],
     )
     if gain <= 0:

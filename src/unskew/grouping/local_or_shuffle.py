@@ -47,7 +47,8 @@ class LocalOrShuffle(Grouping):
         self, instances: int, *, seed: int = 0, source: int = 0, local: Sequence[int] = ()
     ) -> None:
         super().__init__(instances, seed=seed, source=source)
-        if not isinstance(local, Sequence | np.ndarray) or isinstance(local, str):
+        given: object = local
+        if isinstance(given, str) or not isinstance(given, Sequence):
             raise BadParameter(f"local must be a sequence of instances, not {local!r}")
         self.local = tuple(
             whole_number("local", each, least=0, most=self.instances - 1) for each in local
