@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from unskew.balance import Balancer, Plan, Report
 from unskew.errors import BadParameter
+from unskew.grouping import LocalOrShuffle
 from unskew.parameters import number, whole_number
 from unskew.simulator.key_states import KeyStates
-from unskew.simulator.local_routing import LOCAL_OR_SHUFFLE, LocalOrShuffle
+from unskew.simulator.local_routing import ByNode
 from unskew.simulator.meter import Meter
 from unskew.simulator.nodes import Network, Nodes
 from unskew.simulator.pair_counts import PairCounts
@@ -113,7 +114,7 @@ class Stage:
                 f"stage {self.name!r} has can_split, and only a plan splits keys; give it shards= "
                 f'and grouping="key", not {self.grouping!r}'
             )
-        if self.grouping == LOCAL_OR_SHUFFLE and (self.shards or self.parameters):
+        if self.grouping == LocalOrShuffle.name and (self.shards or self.parameters):
             raise BadParameter(
                 f"stage {self.name!r} has grouping {self.grouping!r}, which chooses among the "
                 f"instances of a node; it has no shards and no parameters"
@@ -366,8 +367,8 @@ def check_keeps_instances(stage: str, balancer: Balancer | None) -> None:
 
 def _router(stage: Stage, shards: int, source_nodes: NDArray[np.int32], seed: int) -> Router:
     sources = source_nodes.size
-    if stage.grouping == LOCAL_OR_SHUFFLE:
-        return LocalOrShuffle(source_nodes, stage.nodes.of(stage.instances))
+    if stage.grouping == LocalOrShuffle.name:
+        return ByNode(source_nodes, stage.nodes.of(stage.instances))
     # Parameters, of which key grouping has none, are refused by the grouping.
     if stage.is_planned and not stage.parameters:
         return ByPlan(sources)
