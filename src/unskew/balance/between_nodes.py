@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from unskew.balance.band import Band
 from unskew.balance.standing import Standing
 
+_MORE, _LESS = 1 + 1e-9, 1 - 1e-6
+"""What is equal but for rounding counts as equal; and what only trades places is no gain."""
+
 
 def even_nodes(standing: Standing, band: Band) -> list[tuple[int, int]]:
     """Pair low nodes with those that have more, until none is low or nothing can be done.
@@ -72,18 +75,22 @@ def _round(standing: Standing, band: Band, dropped: dict[tuple[int, int], None])
 def _hand_over(standing: Standing, band: Band, giver: int, taker: int) -> bool:
     """Let shards go, the largest first, until both are well within the band; return if any went.
 
-    Never so much that the giver would have less than the taker.
+    Rather none that would leave the giver with less than the taker, unless one of them is still out
+    of the band; and in no case one that would have them farther apart than they were.
     """
     loads, capacity = standing.loads, standing.capacity
     is_high, is_low = loads[giver] > band.high, loads[taker] < band.low
     moved = False
     while (is_high and loads[giver] > band.into_high) or (is_low and loads[taker] < band.into_low):
-        most = min(
+        even = (loads[giver] - loads[taker]) / (1 / capacity[giver] + 1 / capacity[taker])
+        room = min(
             (band.high - loads[taker]) * capacity[taker],
             (loads[giver] - band.low) * capacity[giver],
-            (loads[giver] - loads[taker]) / (1 / capacity[giver] + 1 / capacity[taker]),
         )
-        shard = standing.largest_of_node(giver, taker, float(most))
+        is_out = loads[giver] > band.high or loads[taker] < band.low
+        shard = standing.largest_of_node(giver, taker, float(min(room, _MORE * even)))
+        if shard is None and is_out:
+            shard = standing.smallest_of_node(giver, taker, float(min(room, _LESS * 2 * even)))
         if shard is None:
             break
         slot = standing.lowest(shard.stage, standing.slots_of(shard.stage, taker))

@@ -85,26 +85,57 @@ class Standing:
 
     def largest_of_slot(self, stage: int, slot: int, most: float) -> Shard | None:
         """Return the largest shard of a slot that may move and has at most so many seconds."""
-        own = np.flatnonzero((self.tables[stage] == slot) & self._free[stage])
-        return _largest(stage, own, self.work[stage], most)
+        own = self._fitting(stage, slot, self.work[stage], most)
+        return Shard(stage, int(own[self.work[stage][own].argmax()])) if own.size else None
 
     def largest_of_node(self, giver: int, taker: int, most: float) -> Shard | None:
         """Return the largest shard that can go from one node to another, by the cores it needs.
 
         Those of slots with less than the mean of their stage on the node go only if no others fit.
         """
-        found: list[tuple[bool, float, Shard]] = []
-        for stage, slots in enumerate(self.slots):
-            own = self.slots_of(stage, giver)
-            if not own.size or not self.slots_of(stage, taker).size:
+        return min(
+            self._of_node(giver, taker, most),
+            key=lambda shard: (not self._is_full(shard), -self._cores_of(shard), shard),
+            default=None,
+        )
+
+    def smallest_of_node(self, giver: int, taker: int, most: float) -> Shard | None:
+        """Return the smallest shard that can go from one node to another; slots do not matter."""
+        return min(
+            self._of_node(giver, taker, most),
+            key=lambda shard: (self._cores_of(shard), shard),
+            default=None,
+        )
+
+    def _of_node(self, giver: int, taker: int, most: float) -> list[Shard]:
+        """Return, of each slot of a node, the largest and the smallest shard that can go."""
+        found = []
+        for stage, cores in enumerate(self.cores):
+            if not self.slots_of(stage, taker).size:
                 continue
-            is_full = slots[own] >= slots[own].mean() * (1 - 1e-9)
-            for slot, full in zip(own.tolist(), is_full.tolist(), strict=True):
-                there = np.flatnonzero((self.tables[stage] == slot) & self._free[stage])
-                shard = _largest(stage, there, self.cores[stage], most)
-                if shard is not None:
-                    found.append((not full, -float(self.cores[stage][shard.number]), shard))
-        return min(found)[2] if found else None
+            for slot in self.slots_of(stage, giver).tolist():
+                own = self._fitting(stage, slot, cores, most)
+                if own.size:
+                    ends = own[cores[own].argmax()], own[cores[own].argmin()]
+                    found += [Shard(stage, int(end)) for end in ends]
+        return found
+
+    def _fitting(
+        self, stage: int, slot: int, sizes: NDArray[np.float64], most: float
+    ) -> NDArray[np.int64]:
+        own = np.flatnonzero((self.tables[stage] == slot) & self._free[stage])
+        fits: NDArray[np.int64] = own[sizes[own] <= most]
+        return fits
+
+    def _cores_of(self, shard: Shard) -> float:
+        return float(self.cores[shard.stage][shard.number])
+
+    def _is_full(self, shard: Shard) -> bool:
+        """Return whether the slot of a shard has the mean of its stage on the node, or more."""
+        own = self.slots_of(shard.stage, self.node_of(shard))
+        loads = self.slots[shard.stage]
+        slot = self.tables[shard.stage][shard.number]
+        return bool(loads[slot] >= loads[own].mean() * (1 - 1e-9))
 
     def move(self, shard: Shard, slot: int) -> None:
         """Put a shard onto another slot."""
@@ -118,13 +149,6 @@ class Standing:
             self.loads[giver] -= cores / self.capacity[giver]
             self.loads[taker] += cores / self.capacity[taker]
         self.tables[stage][number] = slot
-
-
-def _largest(
-    stage: int, shards: NDArray[np.int64], sizes: NDArray[np.float64], most: float
-) -> Shard | None:
-    fits = shards[sizes[shards] <= most]
-    return Shard(stage, int(fits[sizes[fits].argmax()])) if fits.size else None
 
 
 def _cores_per_second(

@@ -240,7 +240,9 @@ class TwoTier(Balancer):
         dropped: Sequence[tuple[int, int]],
     ) -> None:
         """Keep what was done, for those who ask."""
-        within, between, split = [], [], []
+        within: list[tuple[int, int, int, int]] = []
+        between: list[tuple[int, int, int, int]] = []
+        split: list[tuple[int, int]] = []
         for stage, (old, new) in enumerate(zip(plans, following, strict=True)):
             nodes = view.of_instance[stage]
             for shard, giver, taker in new.moves(old):

@@ -284,6 +284,7 @@ class Running:
             hot=meter.hottest(HOTTEST * self.stage.instances, also=hot),
             can_split=self.stage.can_split,
             nodes=node_loads(self.stage.nodes, utilisation),
+            keys=meter.keys_of(self.plan) if self.stage.is_planned else None,
             key_bytes=self._states.mean,
             **known,
         )
