@@ -160,7 +160,7 @@ def test_slots_of_a_node(slots: Slots, expected: list[float]) -> None:
             None,
             [1.0, 0.9, 0.0, 0.0, 0.0, 0.45],
             [0.4, 0.3, 0.4, 0.3, 0.5, 0.45],
-            [("f", "e")],
+            [("f", "e"), ("b", "d")],
             id="more low nodes than givers: all are filled in turn",
         ),
         pytest.param(

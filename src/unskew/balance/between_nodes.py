@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.balance.band import Band
-from unskew.balance.standing import Standing
+from unskew.balance.standing import Shard, Standing
 
 _MORE, _LESS = 1 + 1e-9, 1 - 1e-6
 """What is equal but for rounding counts as equal; and what only trades places is no gain."""
@@ -17,8 +17,9 @@ def even_nodes(standing: Standing, band: Band) -> list[tuple[int, int]]:
 
     In each round low nodes, the lowest first, are paired with high ones and then normal ones, the
     highest first. A pairing is dropped, and the next node tried, if no shard can go: because the
-    giver would become low, or the taker high. A node that becomes normal is a giver in the next
-    round. When none is low any more, nodes that are still high give to the lowest.
+    giver would become low, or the taker high. A node that becomes normal, and is well within the
+    band, is a giver in the next round. When none is low any more, nodes that are still high give to
+    the lowest.
 
     Parameters
     ----------
@@ -38,68 +39,89 @@ def even_nodes(standing: Standing, band: Band) -> list[tuple[int, int]]:
     meant, and which moves load from low to normal nodes. That high nodes give to normal ones when
     none is low is ours: the paper would leave them high.
     """
-    dropped: dict[tuple[int, int], None] = {}
-    while _round(standing, band, dropped):
+    pairing = _Pairing(standing, band)
+    while pairing.round():
         pass
-    for giver in _ranked(standing, standing.loads > band.high, -1):
-        others = np.ones(standing.loads.size, dtype=np.bool_)
-        others[giver] = False
-        for taker in _ranked(standing, others, 1):
-            if standing.loads[giver] <= band.into_high:
+    pairing.relieve()
+    return list(pairing.dropped)
+
+
+class _Pairing:
+    """Nodes that were low or high, until they are well within the band."""
+
+    def __init__(self, standing: Standing, band: Band) -> None:
+        self.standing, self.band = standing, band
+        # What split keys have brought to the edge of the band counts as out of it.
+        self.low = np.minimum(standing.loads, standing.measured) < band.low
+        self.high = np.maximum(standing.loads, standing.measured) > band.high
+        self.dropped: dict[tuple[int, int], None] = {}
+
+    def round(self) -> bool:
+        """Pair each low node with one that has not given in this round; return whether any did."""
+        loads = self.standing.loads
+        wants = self.low & (loads < self.band.into_low)
+        offers = self.high & (loads > self.band.into_high)
+        givers = [*self._ranked(offers, -1), *self._ranked(~wants & ~offers, -1)]
+        gave: set[int] = set()
+        for taker in self._ranked(wants, 1):
+            for giver in givers:
+                if giver in gave:
+                    continue
+                if self._hand_over(giver, taker):
+                    gave.add(giver)
+                    break
+        return bool(gave)
+
+    def relieve(self) -> None:
+        """Let nodes that are still high give to the lowest."""
+        loads = self.standing.loads
+        for giver in self._ranked(self.high & (loads > self.band.into_high), -1):
+            for taker in self._ranked(np.arange(loads.size) != giver, 1):
+                if loads[giver] <= self.band.into_high:
+                    break
+                self._hand_over(giver, taker)
+
+    def _ranked(self, chosen: NDArray[np.bool_], sign: int) -> list[int]:
+        """Return chosen nodes by their load, from the lowest with sign 1, the highest with -1."""
+        loads = self.standing.loads
+        return sorted(np.flatnonzero(chosen).tolist(), key=lambda node: (sign * loads[node], node))
+
+    def _hand_over(self, giver: int, taker: int) -> bool:
+        """Let shards go, the largest first, until both are well within the band.
+
+        Rather none that would leave the giver with less than the taker, unless one of them is still
+        out of the band; and in no case one that would have them farther apart than they were.
+        Returns whether any went; if none did, though they are out of the band, that is a pairing
+        which was dropped.
+        """
+        loads, band, moved = self.standing.loads, self.band, False
+        while (self.high[giver] and loads[giver] > band.into_high) or (
+            self.low[taker] and loads[taker] < band.into_low
+        ):
+            shard = self._shard(giver, taker)
+            if shard is None:
+                if not moved and self._is_out(giver, taker):
+                    self.dropped[giver, taker] = None
                 break
-            if not _hand_over(standing, band, giver, taker):
-                dropped[giver, taker] = None
-    return list(dropped)
+            slots = self.standing.slots_of(shard.stage, taker)
+            self.standing.move(shard, self.standing.lowest(shard.stage, slots))
+            moved = True
+        return moved
 
-
-def _round(standing: Standing, band: Band, dropped: dict[tuple[int, int], None]) -> bool:
-    """Pair each low node with one that has not given in this round; return whether any did."""
-    loads = standing.loads
-    low = _ranked(standing, loads < band.low, 1)
-    givers = [
-        *_ranked(standing, loads > band.high, -1),
-        *_ranked(standing, (loads >= band.low) & (loads <= band.high), -1),
-    ]
-    gave: set[int] = set()
-    for taker in low:
-        for giver in givers:
-            if giver in gave:
-                continue
-            if _hand_over(standing, band, giver, taker):
-                gave.add(giver)
-                break
-            dropped[giver, taker] = None
-    return bool(gave)
-
-
-def _hand_over(standing: Standing, band: Band, giver: int, taker: int) -> bool:
-    """Let shards go, the largest first, until both are well within the band; return if any went.
-
-    Rather none that would leave the giver with less than the taker, unless one of them is still out
-    of the band; and in no case one that would have them farther apart than they were.
-    """
-    loads, capacity = standing.loads, standing.capacity
-    is_high, is_low = loads[giver] > band.high, loads[taker] < band.low
-    moved = False
-    while (is_high and loads[giver] > band.into_high) or (is_low and loads[taker] < band.into_low):
+    def _shard(self, giver: int, taker: int) -> Shard | None:
+        """Return what goes next."""
+        loads, capacity = self.standing.loads, self.standing.capacity
         even = (loads[giver] - loads[taker]) / (1 / capacity[giver] + 1 / capacity[taker])
         room = min(
-            (band.high - loads[taker]) * capacity[taker],
-            (loads[giver] - band.low) * capacity[giver],
+            (self.band.high - loads[taker]) * capacity[taker],
+            (loads[giver] - self.band.low) * capacity[giver],
         )
-        is_out = loads[giver] > band.high or loads[taker] < band.low
-        shard = standing.largest_of_node(giver, taker, float(min(room, _MORE * even)))
-        if shard is None and is_out:
-            shard = standing.smallest_of_node(giver, taker, float(min(room, _LESS * 2 * even)))
-        if shard is None:
-            break
-        slot = standing.lowest(shard.stage, standing.slots_of(shard.stage, taker))
-        standing.move(shard, slot)
-        moved = True
-    return moved
+        found = self.standing.largest_of_node(giver, taker, float(min(room, _MORE * even)))
+        if found is None and self._is_out(giver, taker):
+            most = float(min(room, _LESS * 2 * even))
+            found = self.standing.smallest_of_node(giver, taker, most)
+        return found
 
-
-def _ranked(standing: Standing, chosen: NDArray[np.bool_], sign: int) -> list[int]:
-    """Return the chosen nodes by their load, from the lowest with sign 1, the highest with -1."""
-    nodes = np.flatnonzero(chosen).tolist()
-    return sorted(nodes, key=lambda node: (sign * standing.loads[node], node))
+    def _is_out(self, giver: int, taker: int) -> bool:
+        loads = self.standing.loads
+        return bool(loads[giver] > self.band.high or loads[taker] < self.band.low)

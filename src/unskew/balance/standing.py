@@ -55,6 +55,7 @@ class Standing:
         self.slots = [split.loads.copy() for split in splits]
         self.nodes = view.of_instance
         self.capacity = view.capacity
+        self.measured = view.load
         self._free = [
             may & (work > _NEXT_TO_NOTHING * slots.mean())
             for may, work, slots in zip(free, self.work, self.slots, strict=True)
