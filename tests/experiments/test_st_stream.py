@@ -114,7 +114,7 @@ def test_the_paper_s_numbers_of_figure_12_are_beside_ours(rows: list[Row]) -> No
     assert before.paper == utilisation_spread([11.25, 88.5])
     assert after.paper == pytest.approx(utilisation_spread([35.6, 57.0]))
     assert before.ours == pytest.approx(77.25, abs=2)
-    assert after.ours < after.paper
+    assert after.ours < 21.4
 
 
 def test_the_same_seed_gives_the_same_rows(rows: list[Row]) -> None:

@@ -4,7 +4,7 @@ from unskew.errors import BadParameter
 from unskew.experiments import locality, ls_stream, pd_stream, st_stream
 from unskew.experiments.base import Experiment, Figure, Row, Sizes
 
-EXPERIMENTS = {
+EXPERIMENTS: dict[str, Experiment] = {
     module.EXPERIMENT.name: module.EXPERIMENT
     for module in (pd_stream, ls_stream, locality, st_stream)
 }

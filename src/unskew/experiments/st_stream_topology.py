@@ -246,7 +246,7 @@ def _measured(result: Result, nodes: Nodes, balancer: Watched | None) -> Run:
     slices = (born / WIDTH).astype(np.int64)
     times = np.bincount(slices, left - born, whole)[:whole]
     return Run(
-        times=np.arange(1, whole + 1) * WIDTH,
+        times=np.linspace(WIDTH, whole * WIDTH, whole),
         loads=loads / np.array(CORES),
         slots=result.stages[1].busy[:whole],
         latency=times / np.maximum(np.bincount(slices, minlength=whole)[:whole], 1),
