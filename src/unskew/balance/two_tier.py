@@ -26,6 +26,9 @@ from unskew.parameters import number, one_of, whole_number
 
 MEASURES, OTHERS = ("cpu", "busy"), ("network", "disk")
 
+_WORTH = 0.02
+"""Of the mean load of a slot: what sharing hot keys otherwise has to take off the highest."""
+
 
 @dataclass(frozen=True)
 class Adjustment:
@@ -225,8 +228,12 @@ class TwoTier(Balancer):
         """Return the hot keys of a stage: those that are too large for any slot."""
         shown = replace(report, busy=asked_of(report))
         split = split_hot_keys(plan, shown, above=1 + self.theta)
-        if split.hot and split.loads.max() > (1 + self.theta) * split.loads.mean():
-            return levelled(split)
+        mean = split.loads.mean()
+        if split.hot and split.loads.max() > (1 + self.theta) * mean:
+            even = levelled(split)
+            # For less than that hot keys and shards would make way for each other for ever.
+            if even.loads.max() < split.loads.max() - _WORTH * mean:
+                return even
         return split
 
     def _tell(
