@@ -58,8 +58,8 @@ class Stage:
         grouping "key" the plan alone routes, as in a pipeline on Spark: the shard of a key follows
         from its hash, whatever the seed.
     balancer : Balancer, optional
-        Suggests a new plan at every control interval. A joint one, which plans all stages together
-        that it is given to, needs grouping "key".
+        Suggests a new plan at every control interval. A joint one plans all stages together that it
+        is given to; one that says where keys live needs grouping "key".
     can_split : bool, default False
         Whether a key may be on several instances at once, if the balancer says so; needs shards
         and grouping "key".
@@ -148,8 +148,8 @@ class Stage:
 
     @property
     def places_keys(self) -> bool:
-        """Whether a joint balancer says where keys live."""
-        return self.balancer is not None and self.balancer.is_joint
+        """Whether the balancer says where keys live."""
+        return self.balancer is not None and self.balancer.places_keys
 
     @property
     def is_planned(self) -> bool:
@@ -285,6 +285,7 @@ class Running:
             hot=meter.hottest(HOTTEST * self.stage.instances, also=hot),
             can_split=self.stage.can_split,
             nodes=node_loads(self.stage.nodes, utilisation),
+            keys=meter.keys_of(self.plan) if self.stage.is_planned else None,
             key_bytes=self._states.mean,
             **known,
         )

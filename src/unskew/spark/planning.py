@@ -58,7 +58,7 @@ class Planner:
         self, balancer: Balancer, plans: Sequence[Plan], reports: Sequence[Report]
     ) -> list[Plan]:
         """Return the plans of the next batch: those in force, or better ones that are ready."""
-        if self._beside is None:
+        if self._beside is None or not balancer.thinks_beside:
             return balancer.next_plans(plans, reports)
         following = list(plans)
         if self._thought is not None and self._thought.done():
