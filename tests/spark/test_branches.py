@@ -269,7 +269,8 @@ def as_format_1(folder: Path) -> None:
     """Write the documents of a chain anew, as unskew did before a stage could feed several."""
     for path in [folder / "pipeline.json", *folder.glob("*/*.json")]:
         first, _, text = path.read_bytes().partition(b"\n")
-        if not text:
+        # A done marker is empty; others may have been rewritten before.
+        if not text or json.loads(first)["format"] == 1:
             continue
         head, body = json.loads(first), json.loads(text)
         for stage in body.get("stages", ()) if head["unskew"] == "pipeline" else ():
