@@ -30,12 +30,16 @@ class Balancer(ABC):
         Whether it plans all stages together: then an engine asks `think`, or `next_plans`.
     counts_pairs : int
         Pairs of keys of successive stages that it wants each instance to tell of, 0 for none.
+    shards_wanted : int
+        Shards that there should be, where those that there are are too few, else 0. A plan keeps
+        those that it has: it is for an engine to make more.
     """
 
     name: ClassVar[str]
     bounds: tuple[int, int] | None = None
     is_joint: ClassVar[bool] = False
     counts_pairs: int = 0
+    shards_wanted: int = 0
 
     @abstractmethod
     def next_plan(self, plan: Plan, report: Report) -> Plan:
