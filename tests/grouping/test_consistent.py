@@ -111,7 +111,8 @@ def test_shards_in_proportion_to_capacity_give_all_the_same_utilisation() -> Non
 
 
 @pytest.mark.parametrize(
-    ("fast", "times", "many", "few"), [(3, 5, 227.3, 45.5), (5, 4, 160.0, 40.0), (2, 10, 357.1, 35.7)]
+    ("fast", "times", "many", "few"),
+    [(3, 5, 227.3, 45.5), (5, 4, 160.0, 40.0), (2, 10, 357.1, 35.7)],
 )
 def test_shards_of_1000_in_proportion_to_capacity(
     fast: int, times: int, many: float, few: float

@@ -146,9 +146,7 @@ class Consistent(Balancer):
         self._interval += 1
         speeds, has_changed = self._find_speeds(plan, report)
         asked = report.busy if report.work is None else report.work
-        work, parts = shard_parts(
-            plan, report, asked.astype(np.float64), e=self.e, seed=self.seed
-        )
+        work, parts = shard_parts(plan, report, asked.astype(np.float64), e=self.e, seed=self.seed)
         used = self._used(plan, report, work, speeds)
         level = float((used * speeds).sum() / speeds.sum())
         if level <= 0 or not work.any():
@@ -277,7 +275,5 @@ class Consistent(Balancer):
         self._came_from[changed] = plan.assignment[changed]
         self._moved[changed] = self._interval
         hot, leaving = named(plan, report, parts, table)
-        following = replace(
-            plan, assignment=table, epoch=plan.epoch + 1, hot=hot, leaving=leaving
-        )
+        following = replace(plan, assignment=table, epoch=plan.epoch + 1, hot=hot, leaving=leaving)
         return plan if following.says_as(plan) else following

@@ -13,10 +13,16 @@ from unskew.balance.signals import Signals
 _NEXT_TO_NOTHING = 1e-6
 """Utilisation that a move has to make up for to be worth it."""
 
+_AIM = 0.5
+"""Part of the band that moves aim at, so that what is just within it does not leave it at once."""
+
 
 @dataclass
 class Delegation:
     """Pair workers until their signals cease, each time moving the shard that fits best.
+
+    Once one of them is outside of the band between the thresholds, and each is paired more than
+    once, they are paired until all are within its inner half.
 
     Parameters
     ----------
@@ -61,23 +67,27 @@ class Delegation:
     def run(self, now: int, pairings: int) -> int:
         """Pair each worker so many times at the most; return how many shards moved."""
         moved = 0
-        self._hear(now)
+        self._hear(now, 1.0)
+        if self.is_settled():
+            return moved
         for _ in range(pairings):
+            if pairings > 1:
+                self._hear(now, _AIM)
             pairs = self._pair_all()
             if not pairs:
                 break
             moved += pairs
-            if pairings > 1:
-                self._hear(now)
         return moved
 
     def is_settled(self) -> bool:
         """Return whether no worker would say anything."""
         return bool(((self.used <= self.busy) & (self.used >= self.idle)).all())
 
-    def _hear(self, now: int) -> None:
-        busy = np.flatnonzero(self.used > self.busy).tolist()
-        idle = np.flatnonzero(self.used < self.idle).tolist()
+    def _hear(self, now: int, part: float) -> None:
+        """Let workers that are outside of this part of the band say so."""
+        middle = (self.busy + self.idle) / 2
+        busy = np.flatnonzero(self.used > middle + part * (self.busy - middle)).tolist()
+        idle = np.flatnonzero(self.used < middle - part * (middle - self.idle)).tolist()
         self.signals.hear(busy, idle, now, self.used.size)
 
     def _pair_all(self) -> int:
@@ -115,7 +125,10 @@ class Delegation:
         shards = np.flatnonzero(self.table == giver)
         if shards.size < 2:
             return False
-        given, taken = self.costs[shards] / self.speeds[giver], self.costs[shards] / self.speeds[taker]
+        given, taken = (
+            self.costs[shards] / self.speeds[giver],
+            self.costs[shards] / self.speeds[taker],
+        )
         middle = (self.busy + self.idle) / 2
         after = np.maximum(
             np.abs(self.used[giver] - given - middle), np.abs(self.used[taker] + taken - middle)

@@ -1,11 +1,12 @@
 """The papers' experiments: each figure and table, ours beside the paper's."""
 
 from unskew.errors import BadParameter
-from unskew.experiments import locality, ls_stream, pd_stream
+from unskew.experiments import consistent_grouping, locality, ls_stream, pd_stream
 from unskew.experiments.base import Experiment, Figure, Row, Sizes
 
 EXPERIMENTS = {
-    entry.name: entry for entry in (pd_stream.EXPERIMENT, ls_stream.EXPERIMENT, locality.EXPERIMENT)
+    each.EXPERIMENT.name: each.EXPERIMENT
+    for each in (pd_stream, ls_stream, locality, consistent_grouping)
 }
 """By name."""
 

@@ -17,7 +17,10 @@ from unskew.simulator import Constant, Hourly, Nodes, Stage, simulate
 from unskew.workloads import dataset
 
 PUBLISHED, OURS = "consistent as published", "ours"
-DAY, SLICES = 86_400.0, 200
+DAY, SLICES, FEWER = 86_400.0, 400, 100
+MANY = 10_000_000
+"""Messages from which on a day has 400 slices; with fewer, chance would hide what is measured."""
+
 LOAD = 0.8
 """Part of all capacity that comes, as the paper has it: utilisation under shuffle, if all were
 alike."""
@@ -56,7 +59,8 @@ class Followed(NamedTuple):
     worst : list of float
         For each cluster, the largest spread in what is left of it after 5 % of all messages.
     moves, returned : int
-        Shards that moved, and that moved back within ten intervals of ours.
+        Shards that moved; and that moved back within ten intervals, 5 % of the messages after a
+        change on.
     shards : int
         In the end.
     """
@@ -170,7 +174,8 @@ class Follow(Task):
         """Measure."""
         nodes, balancer = self.nodes(), self.balancer()
         work = LOAD * float(nodes.speeds[0].sum()) / (self.messages / DAY)
-        control = DAY / (LOOKS if self.series == PUBLISHED else SLICES)
+        many = SLICES if self.messages >= MANY else FEWER
+        control = DAY / (LOOKS if self.series == PUBLISHED else many)
         # Only "consistent" can have its shards divided.
         routed = "consistent" if self.can_grow else "random-choices"
         stage = Stage(
@@ -189,7 +194,7 @@ class Follow(Task):
             [stage],
             sources=self.sources,
             seed=seed,
-            width=DAY / SLICES,
+            width=DAY / many,
             control=None if balancer is None else control,
         ).stages[0]
         # What is left when nothing comes any more says nothing of balance.
@@ -201,7 +206,6 @@ class Follow(Task):
         waits = result.queues[:slices]
         parts = came.sum(axis=1).cumsum() / self.messages
         spread = np.ptp(used, axis=1)
-        intervals = STAY * (LOOKS // SLICES if self.series == PUBLISHED else 1)
         return Followed(
             messages=parts,
             spread=spread,
@@ -209,8 +213,7 @@ class Follow(Task):
             latency=np.ptp(waits * work / speeds, axis=1),
             **self._settling(parts, spread),
             moves=result.moves,
-            # Two plans are noted in each interval.
-            returned=went_back(balancer.plans, 2 * intervals) if balancer else 0,
+            returned=0 if balancer is None else self._returned(balancer),
             shards=result.shards,
         )
 
@@ -224,6 +227,17 @@ class Follow(Task):
             late = own[parts[own] > begin + 0.05]
             worst.append(float(spread[late].max()) if late.size else 0.0)
         return {"settled": settled, "worst": worst}
+
+    def _returned(self, balancer: Recorder) -> int:
+        """Return how many shards went back not long after they came, 5 % after each change on."""
+        number = len(balancer.plans) / DAY
+        count = 0
+        for begin, end in pairwise([*self.changes, 1.0]):
+            first, last = self._time(min(1.0, begin + 0.05)), self._time(end)
+            own = balancer.plans[int(first * number) : int(last * number)]
+            # Two plans are noted in each interval.
+            count += went_back(own, 2 * STAY)
+        return count
 
     def _time(self, part: float) -> float:
         """Return when so many of the messages have come."""

@@ -31,6 +31,13 @@ COLOURS = {
     "zipf 0.4": "#2f6db3",
     "zipf 0.6": "#7a5195",
     "zipf 0.8": "#d98c3f",
+    "key": "#8c8c8c",
+    "shuffle": "#d98c3f",
+    "two-choices": "#7a5195",
+    "bounded-ring": "#b56576",
+    "random-choices": "#1b8a5a",
+    "consistent": "#1b8a5a",
+    "consistent as published": "#2f6db3",
     "ours": "#1b8a5a",
     "paper": "#2b2b2b",
 }
