@@ -15,7 +15,10 @@ from unskew.errors import BadParameter
 from unskew.grouping import BoundedRing, Consistent, RandomChoices
 from unskew.metrics import imbalance, utilisation
 
-WALKS = {"random-choices": RandomChoices, "bounded-ring": BoundedRing}
+WALKS: dict[str, type[RandomChoices] | type[BoundedRing]] = {
+    "random-choices": RandomChoices,
+    "bounded-ring": BoundedRing,
+}
 walks = st.sampled_from(sorted(WALKS))
 
 
@@ -41,7 +44,7 @@ def test_shards_are_those_of_the_walk_and_instances_those_of_the_plan(
 def test_a_plan_sends_tuples_that_are_still_to_come_elsewhere() -> None:
     keys = zipf(1.2, 4000)
     router, other = Consistent(4), Consistent(4)
-    plan = Plan(np.zeros(40), 4)
+    plan = Plan(np.zeros(40, dtype=np.int32), 4)
     before = router.route(keys[:2000])
     router.plan = plan
 

@@ -1,6 +1,8 @@
-"""Sources that hear of plans late, stages whose shards are divided, and what reports say of work."""
+"""Sources that hear of plans late, shards that are divided, and what reports say of work."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +53,7 @@ def test_a_source_goes_by_the_last_plan_that_is_older_than_its_delay(
 
 
 def test_with_a_lag_tuples_go_on_to_where_their_shard_was() -> None:
-    def loads(lag: float) -> list[list[int]]:
+    def loads(lag: float) -> list[int]:
         table = np.zeros(4, dtype=np.int32)
         stage = Stage(
             "count",
@@ -65,7 +67,7 @@ def test_with_a_lag_tuples_go_on_to_where_their_shard_was() -> None:
         result = simulate(
             *(Zipf(1.0, 100, 1000), Steady(100.0), [stage]), sources=2, control=2.0, width=1.0
         )
-        return result.stages[0].came[:, 1].tolist()
+        return [int(each) for each in result.stages[0].came[:, 1]]
 
     at_once, late = loads(0.0), loads(4.0)
     assert at_once[:3] == [0, 0, 100]
@@ -96,9 +98,9 @@ def test_chunks_do_not_show_through_a_lag() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{}, {"shards": 8, "grouping": "key"}])
-def test_a_lag_without_shards_of_a_grouping_is_refused(parameters: dict[str, object]) -> None:
+def test_a_lag_without_shards_of_a_grouping_is_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(BadParameter, match="has a lag"):
-        Stage("count", 2, Constant(1.0), lag=1.0, **parameters)  # type: ignore[arg-type]
+        Stage("count", 2, Constant(1.0), lag=1.0, **parameters)
 
 
 def test_too_few_shards_are_divided_until_they_fit() -> None:

@@ -49,7 +49,8 @@ class Delegation:
     >>> table = np.array([0, 0, 0, 1], dtype=np.int32)
     >>> even = np.full(4, 0.4)
     >>> free = np.full(4, -1, dtype=np.int32)
-    >>> work = Delegation(table, np.array([1.2, 0.4]), even, np.ones(2), Signals(), 0.85, 0.75, True, free)
+    >>> used, speeds = np.array([1.2, 0.4]), np.ones(2)
+    >>> work = Delegation(table, used, even, speeds, Signals(), 0.85, 0.75, True, free)
     >>> work.run(now=0, pairings=10), work.table.tolist(), work.used.round(2).tolist()
     (1, [1, 0, 0, 1], [0.8, 0.8])
     """
@@ -103,10 +104,10 @@ class Delegation:
         # Idle ones wait and none is busy: who has most above the middle gives.
         for taker in tuple(self.signals.idle):
             givers = sorted(free - {*self.signals.idle}, key=lambda worker: -self.used[worker])
-            giver = next((g for g in givers if self._move(g, taker)), None)
-            if giver is not None:
+            found = next((g for g in givers if self._move(g, taker)), None)
+            if found is not None:
                 pairs += 1
-                free -= {giver, taker}
+                free -= {found, taker}
         return pairs
 
     def _takers(self, free: set[int]) -> Iterator[int]:
@@ -125,10 +126,8 @@ class Delegation:
         shards = np.flatnonzero(self.table == giver)
         if shards.size < 2:
             return False
-        given, taken = (
-            self.costs[shards] / self.speeds[giver],
-            self.costs[shards] / self.speeds[taker],
-        )
+        costs = self.costs[shards]
+        given, taken = costs / self.speeds[giver], costs / self.speeds[taker]
         middle = (self.busy + self.idle) / 2
         after = np.maximum(
             np.abs(self.used[giver] - given - middle), np.abs(self.used[taker] + taken - middle)

@@ -14,7 +14,7 @@ from unskew.balance.plan import Plan
 from unskew.balance.report import Report
 
 _COOL = 0.5
-"""A key gives shards back only where it fills less than this part of those that it has."""
+"""A key gives shards back only where it fills less than this part of all but one that it has."""
 
 
 class ShardParts(NamedTuple):
@@ -89,7 +89,8 @@ def _wanted(size: float, room: float, before: int, shards: int) -> int:
     """Return how many shards a key needs; one is as good as whole."""
     needed = min(shards, ceil(size / room)) if room > 0 else 1
     kept = min(before, shards)
-    return kept if _COOL * kept <= needed <= kept and kept > 1 else needed
+    is_enough = needed <= kept and size >= _COOL * (kept - 1) * room
+    return kept if kept > 1 and is_enough else needed
 
 
 def named(

@@ -5,8 +5,13 @@ from unskew.experiments import consistent_grouping, locality, ls_stream, pd_stre
 from unskew.experiments.base import Experiment, Figure, Row, Sizes
 
 EXPERIMENTS = {
-    each.EXPERIMENT.name: each.EXPERIMENT
-    for each in (pd_stream, ls_stream, locality, consistent_grouping)
+    entry.name: entry
+    for entry in (
+        pd_stream.EXPERIMENT,
+        ls_stream.EXPERIMENT,
+        locality.EXPERIMENT,
+        consistent_grouping.EXPERIMENT,
+    )
 }
 """By name."""
 

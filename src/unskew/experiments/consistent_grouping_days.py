@@ -122,7 +122,8 @@ _DAY = (
     f"{100 * LOAD:g} % of all capacity. Utilisation is what came in a slice over what the "
     f"worker can do in it, so that it may be above 1. The published balancer has {LOOKS} "
     f"intervals in which each worker is paired once, thresholds 0.85 and 0.75 of the interval, "
-    f"and no look ahead; ours has {SLICES} intervals, {FEWER} in a quick run, and aims at the same band around the mean. "
+    f"and no look ahead; ours has {SLICES} intervals, {FEWER} in a quick run, and aims at the same "
+    f"band around the mean. "
     f"The last source hears of a plan after {LAG:g} of an interval."
 )
 _TIME = Axis("messages, %")

@@ -13,7 +13,7 @@ from unskew.experiments.disagreements import Why, disagreements
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
-    """Return what the rows say of bounds, memory, settling and shards, and what is not as stated."""
+    """Return what the rows say of bounds, memory, settling and shards, and what differs."""
     return [
         *_bounds(rows),
         *_memory(rows),
@@ -28,11 +28,12 @@ def _bounds(rows: Sequence[Row]) -> list[str]:
     if not own:
         return []
     largest = max(own, key=lambda row: row.ours)
-    return [
+    text = (
         f"PoRC: the largest imbalance of {len(own)} cases is {largest.ours:.5f} ({largest.case}; "
-        f"{largest.note}). The paper bounds it by e times the mean; one tuple more than that, which "
-        f"is n/m, cannot be helped."
-    ]
+        f"{largest.note}). The paper bounds it by e times the mean; one tuple more than that, "
+        f"which is n/m, cannot be helped."
+    )
+    return [text]
 
 
 def _memory(rows: Sequence[Row]) -> list[str]:
@@ -47,10 +48,11 @@ def _memory(rows: Sequence[Row]) -> list[str]:
     if not ratios:
         return []
     curve = ", ".join(f"{ratio:.2f} with {x:.0f}" for x, ratio in sorted(ratios.items()))
-    return [
-        f"Figure 7: PoRC keeps as many keys as PKG times {curve} bins. The paper says as low as PKG; "
-        f"with many bins a hot key that fills its shards pushes others on, and these push in turn."
-    ]
+    text = (
+        f"Figure 7: PoRC keeps as many keys as PKG times {curve} bins. The paper says as low as "
+        f"PKG; a hot key that fills its shards pushes others on, and these push in turn."
+    )
+    return [text]
 
 
 def _settling(rows: Sequence[Row]) -> list[str]:
@@ -67,8 +69,8 @@ def _settling(rows: Sequence[Row]) -> list[str]:
                 f"Figure {figure}, {name}: the spread stays below 0.1 from "
                 f"{', '.join(f'{value:.1f}' for value in settled)} % of the messages after each "
                 f"cluster begins, and from 5 % on is at most "
-                f"{', '.join(f'{value:.3f}' for value in worst)}; {mine[BACK]:.0f} shards went back "
-                f"within ten intervals, {mine[SHARDS]:.0f} shards in the end."
+                f"{', '.join(f'{value:.3f}' for value in worst)}; {mine[BACK]:.0f} shards went "
+                f"back within ten intervals, {mine[SHARDS]:.0f} shards in the end."
             )
     return texts
 
@@ -82,11 +84,12 @@ def _shards(rows: Sequence[Row]) -> list[str]:
         + ", ".join(f"{row.ours:.2f} with {row.x:.0f}" for row in own if row.series == name)
         for name in (PUBLISHED, OURS)
     ]
-    return [
+    text = (
         f"Figure 12, spread in the second half by shards for each worker: {'; '.join(parts)}. At "
         f"least 176 in all, 17.6 for each worker, are needed for one shard of a slow worker to fit "
-        f"between the thresholds. The paper, too, has 5 do badly, 100 best, and 1000 late to settle."
-    ]
+        f"between the thresholds. The paper has 5 do badly, 100 best, and 1000 late to settle."
+    )
+    return [text]
 
 
 def _bound(rows: Sequence[Row], off: Sequence[Row]) -> str:
@@ -98,8 +101,8 @@ def _storm(rows: Sequence[Row], off: Sequence[Row]) -> str:
     text = (
         f"Consistent holds {best:.2f} times what key grouping does; the slow workers hold key "
         f"grouping to 30 % of what its busiest worker would take. All times grow with the delay "
-        f"here, so that ratios do not depend on it; the paper's 3.44 and 2 are the most over delays, "
-        f"and its abstract has them the other way round."
+        f"here, so that ratios do not depend on it; the paper's 3.44 and 2 are the most over "
+        f"delays, and its abstract has them the other way round."
     )
     return text if any(row.metric in (TIMES, LOWER) for row in off) else ""
 

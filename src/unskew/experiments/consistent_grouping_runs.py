@@ -85,15 +85,11 @@ class Recorder(Balancer):
         self.inner = inner
         self.plans: list[NDArray[np.int32]] = []
 
-    @property
-    def shards_wanted(self) -> int:  # type: ignore[override]
-        """What the other wants."""
-        return self.inner.shards_wanted
-
     def next_plan(self, plan: Plan, report: Report) -> Plan:
         """Return the plan of the other."""
         following = self.inner.next_plan(plan, report)
         self.plans += [plan.assignment, following.assignment]
+        self.shards_wanted = self.inner.shards_wanted
         return following
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
@@ -148,7 +144,7 @@ class Follow(Task):
     @cached_property
     def changes(self) -> list[float]:
         """When each cluster begins, as part of the messages."""
-        return np.linspace(0, 6 / 22 * len(self.clusters), len(self.clusters) + 1)[:-1].tolist()
+        return [6 / 22 * number for number in range(len(self.clusters))]
 
     def arrivals(self) -> Hourly:
         """Return when tuples come."""
@@ -160,8 +156,8 @@ class Follow(Task):
         speeds = [capacities(self.workers, cluster) for cluster in self.clusters]
         speeds = [each * (speeds[0].sum() / each.sum()) for each in speeds]
         times = [self._time(part) for part in self.changes]
-        later = list(zip(times[1:], speeds[1:], strict=True))
-        return Nodes(self.workers, speeds=speeds[0], changes=later)
+        later = [(time, each.tolist()) for time, each in zip(times[1:], speeds[1:], strict=True)]
+        return Nodes(self.workers, speeds=speeds[0].tolist(), changes=later)
 
     def balancer(self) -> Recorder | None:
         """Return what moves shards."""

@@ -39,11 +39,8 @@ class Schemes(Task):
 
     def run(self, seed: int) -> list[Comparison]:
         """Measure."""
-        parameters = {
-            name: {"e": self.e}
-            for name in ("bounded-ring", "random-choices", "consistent")
-            if name in self.names
-        }
+        bounded = {"bounded-ring", "random-choices", "consistent"}
+        parameters = {name: {"e": self.e} for name in self.names if name in bounded}
         return compare(
             open_source(self.source, self.messages, seed),
             self.counts,

@@ -1,4 +1,4 @@
-"""Consistent Grouping, Figures 14 and 15: throughput and latency of 24 workers, two of them slow."""
+"""Consistent Grouping, Figures 14 and 15: throughput and latency of 24 workers, some slow."""
 
 from __future__ import annotations
 
@@ -127,10 +127,10 @@ def _rows(number: str, slow: int, answers: Answers, sizes: Sizes, seed: int) -> 
             ):
                 rows.append(Row(seed, number, case, metric, paper, ours, x=delay, series=name))
         case = f"{delay:g} ms a tuple, consistent"
-        paper = (3.44, 2.0) if number == "15" and delay == DELAYS[-1] else (None, None)
+        most = (3.44, 2.0) if number == "15" and delay == DELAYS[-1] else (None, None)
         note = "the paper's is the most over all delays"
         ratios = own.limit / key.limit, key.latency / own.latency
-        for metric, said, ratio in zip((TIMES, LOWER), paper, ratios, strict=True):
+        for metric, said, ratio in zip((TIMES, LOWER), most, ratios, strict=True):
             rows.append(
                 Row(seed, number, case, metric, said, ratio, note, x=delay, series="consistent")
             )
@@ -141,8 +141,8 @@ _RUN = (
     f"Twitter, generated from Table I; {SOURCES} sources, {WORKERS} workers; consistent has 10 "
     f"shards for each worker, makes more where it needs them, and is measured in the second half. "
     f"What is held is the rate at which no queue grows. Latency is that of all groupings at "
-    f"{100 * RATE:g} % of what key grouping holds, with Poisson arrivals, without a network. Memory "
-    f"is copies of a key, where the paper gives parts of the cluster's memory."
+    f"{100 * RATE:g} % of what key grouping holds, with Poisson arrivals, without a network. "
+    f"Memory is copies of a key, where the paper gives parts of the cluster's memory."
 )
 
 FIGURES = (
