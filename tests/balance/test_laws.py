@@ -23,6 +23,8 @@ Snapshot = dict[str, NDArray[Any]]
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy, hard to please": ("greedy", {"threshold": 0.001}),
     "greedy, easy to please": ("greedy", {"threshold": 2.0}),
+    "consistent, in parts of the interval": ("consistent", {"relative": False}),
+    "consistent, one pair at a time": ("consistent", {"pairings": 1, "samples": 1}),
     "ls-stream as in the paper": (
         "ls-stream",
         {"threshold": 1.0, "load": "resources", "objective": "mif", "can_split": False},

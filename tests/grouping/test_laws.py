@@ -27,6 +27,7 @@ NAMES = list(unskew.groupings())
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     # With parameters that make the state change within a short stream.
     "cardinality-aware, forgetful": ("cardinality-aware", {"remembered": 8}),
+    "consistent, on a ring": ("consistent", {"walk": "bounded-ring", "shards_per_instance": 2}),
     "contrand, groups of 3": ("contrand", {"members": 3}),
     "d-choices, few counters": ("d-choices", {"counters": 8, "e": 0.01}),
     "dagreedy, short intervals": ("dagreedy", {"interval": 50}),
@@ -362,6 +363,10 @@ def test_an_unknown_parameter_is_named(name: str) -> None:
         ("bounded-ring", "e", 0.0),
         ("bounded-ring", "points", 0),
         ("cardinality-aware", "remembered", 3),
+        ("consistent", "e", 0.0),
+        ("consistent", "shards", 3),
+        ("consistent", "shards_per_instance", 0),
+        ("consistent", "walk", "stroll"),
         ("contrand", "members", 0),
         ("d-choices", "e", -0.5),
         ("d-choices", "theta", 0.0),

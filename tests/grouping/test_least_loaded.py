@@ -12,6 +12,7 @@ from unskew.grouping.least_loaded import (
     include,
     least_loaded,
     least_of,
+    look_anew,
     new_levels,
     new_sets,
     send,
@@ -47,6 +48,22 @@ def test_after_every_tuple_the_first_of_the_least_loaded_is_known(
         oracle[instance] += 1
         assert least_loaded(levels) == oracle.index(min(oracle))
     assert loads.tolist() == oracle
+
+
+@given(sends(), st.integers(0, 1000))
+def test_loads_that_are_there_already_go_on_as_if_they_had_been_sent(
+    sent: tuple[int, list[int]], part: int
+) -> None:
+    n, order = sent
+    first, rest = order[:part], order[part:]
+    loads, levels = np.bincount(first, minlength=n).astype(np.int64), new_levels(n)
+    look_anew(loads, levels)
+    oracle = loads.tolist()
+    for instance in rest:
+        assert least_loaded(levels) == oracle.index(min(oracle))
+        send(loads, levels, instance)
+        oracle[instance] += 1
+    assert least_loaded(levels) == oracle.index(min(oracle))
 
 
 @given(sends(), st.lists(st.integers(0, 2**200 - 1), min_size=1, max_size=4))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from unskew.balance.base import Balancer
+from unskew.balance.consistent import Consistent
 from unskew.balance.fastjoin import FastJoin
 from unskew.balance.greedy import Greedy
 from unskew.balance.key_pairs import KeyPairs
@@ -17,7 +18,7 @@ from unskew.errors import BadParameter, UnknownBalancer
 from unskew.parameters import check_parameters
 
 BALANCERS: dict[str, type[Balancer]] = {
-    each.name: each for each in (Static, Greedy, LsStream, FastJoin, Locality, TwoTier)
+    each.name: each for each in (Static, Greedy, LsStream, FastJoin, Locality, Consistent, TwoTier)
 }
 """By name."""
 
@@ -45,6 +46,7 @@ def balancer(given: str | Balancer, **parameters: Any) -> Balancer:
 __all__ = [
     "BALANCERS",
     "Balancer",
+    "Consistent",
     "FastJoin",
     "Greedy",
     "KeyPairs",

@@ -33,12 +33,16 @@ class Balancer(ABC):
         joint one that counts them says where keys live, another only where shards are.
     thinks_beside : bool
         Whether what it thinks may take so long that batches should go on meanwhile.
+    shards_wanted : int
+        Shards that there should be, where those that there are are too few, else 0. A plan keeps
+        those that it has: it is for an engine to make more.
     """
 
     name: ClassVar[str]
     bounds: tuple[int, int] | None = None
     is_joint: ClassVar[bool] = False
     counts_pairs: int = 0
+    shards_wanted: int = 0
     thinks_beside: ClassVar[bool] = True
 
     @property

@@ -25,6 +25,7 @@ Examples:
   unskew reproduce pd-stream --quick --out report
   unskew reproduce pd-stream --figure 8 --figure 10 --out report
   unskew reproduce ls-stream --quick --out report
+  unskew reproduce consistent-grouping --quick --out report
 """,
 )
 @click.argument("name", metavar="EXPERIMENT", required=False)

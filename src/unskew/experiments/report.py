@@ -43,6 +43,13 @@ COLOURS = {
     "highest": "#7a5195",
     "mean": "#2b2b2b",
     "lowest": "#2f6db3",
+    "key": "#8c8c8c",
+    "shuffle": "#d98c3f",
+    "two-choices": "#7a5195",
+    "bounded-ring": "#b56576",
+    "random-choices": "#1b8a5a",
+    "consistent": "#1b8a5a",
+    "consistent as published": "#2f6db3",
     "ours": "#1b8a5a",
     "paper": "#2b2b2b",
 }

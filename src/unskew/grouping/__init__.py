@@ -7,6 +7,7 @@ from typing import Any
 from unskew.grouping.base import Grouping, Snapshot, grouping, groupings, register
 from unskew.grouping.bounded_ring import BoundedRing
 from unskew.grouping.cardinality_aware import CardinalityAware
+from unskew.grouping.consistent import Consistent
 from unskew.grouping.contrand import ContRand
 from unskew.grouping.d_choices import DChoices
 from unskew.grouping.dagreedy import DAGreedy
@@ -37,6 +38,7 @@ for _grouping in (
     Dalton,
     RandomChoices,
     BoundedRing,
+    Consistent,
     PdStream,
     Frugal,
 ):
@@ -60,6 +62,7 @@ sys.modules[__name__].__class__ = _Callable
 __all__ = [
     "BoundedRing",
     "CardinalityAware",
+    "Consistent",
     "ContRand",
     "DAGreedy",
     "DChoices",

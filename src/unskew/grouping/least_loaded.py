@@ -92,6 +92,26 @@ def _raise(loads: NDArray[np.int64], levels: Levels) -> None:
 
 
 @kernel
+def look_anew(loads: NDArray[np.int64], levels: Levels) -> None:
+    """Have the levels of loads that are there already."""
+    above, by_one, scalars = levels
+    for word in range(above.size):
+        above[word] = 0
+        by_one[word] = 0
+    scalars[LEAST], scalars[ABOVE], scalars[WORD] = loads[0], 0, 0
+    for instance in range(loads.size):
+        scalars[LEAST] = min(scalars[LEAST], loads[instance])
+    for instance in range(loads.size):
+        higher = loads[instance] - scalars[LEAST]
+        bit = _ONE << (np.uint64(instance) & _WORD)
+        if higher > 0:
+            above[instance >> 6] |= bit
+            scalars[ABOVE] += 1
+        if higher == 1:
+            by_one[instance >> 6] |= bit
+
+
+@kernel
 def least_loaded(levels: Levels) -> int:
     """Return the first of the least loaded instances."""
     above, _, scalars = levels

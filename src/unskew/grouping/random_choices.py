@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unskew.grouping.base import Grouping
 from unskew.grouping.choices import key_bits, place_of, scatter
-from unskew.grouping.least_loaded import Levels, least_loaded, new_levels, send
+from unskew.grouping.least_loaded import Levels, least_loaded, look_anew, new_levels, send
 from unskew.kernel import kernel
 from unskew.mixing import counter_bits
 from unskew.parameters import number, whole_number
@@ -67,6 +67,12 @@ class RandomChoices(Grouping):
     def fan_out(self) -> int:
         """Every instance, for a key hot enough."""
         return self.instances
+
+    def begin_with(self, loads: NDArray[np.int64]) -> None:
+        """Go on as if so many tuples had been sent to each instance."""
+        self._loads[...] = np.roll(loads, -self._first)
+        self._messages[0] = loads.sum()
+        look_anew(self._loads, self._levels)
 
     def _route(self, keys: NDArray[np.uint64], chosen: NDArray[np.int32]) -> None:
         _kernel(

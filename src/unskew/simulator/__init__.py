@@ -1,6 +1,6 @@
 """The simulator: the real groupings and balancers at any scale."""
 
-from unskew.simulator.arrivals import Arrivals, Bursty, Poisson, Ramp, Steady, Trace
+from unskew.simulator.arrivals import Arrivals, Bursty, Hourly, Poisson, Ramp, Steady, Trace
 from unskew.simulator.engine import simulate
 from unskew.simulator.joining import Join, JoinResult
 from unskew.simulator.key_columns import KeyColumns
@@ -17,6 +17,7 @@ __all__ = [
     "Bursty",
     "Constant",
     "Exponential",
+    "Hourly",
     "Join",
     "JoinResult",
     "KeyColumns",

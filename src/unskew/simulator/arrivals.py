@@ -208,6 +208,46 @@ class Bursty(Arrivals):
         )
 
 
+class Hourly(Arrivals):
+    """A rate for each hour of a day, steady within it; after the last the first comes again.
+
+    Parameters
+    ----------
+    rates : list of float
+        Tuples a second in each part of the period, above 0.
+    hour : float, default 3600
+        Seconds of each part.
+
+    Examples
+    --------
+    >>> times, _ = Hourly([1.0, 2.0], hour=10.0).times(0, 40, 0.0)
+    >>> times[[0, 9, 10, 29, 30]].tolist()
+    [1.0, 10.0, 10.5, 20.0, 21.0]
+
+    References
+    ----------
+    Consistent Grouping, Fig. 5: messages per hour.
+    """
+
+    def __init__(self, rates: Sequence[float], *, hour: float = 3600.0) -> None:
+        self.rates = tuple(number("rates", float(each), above=0) for each in rates)
+        if not self.rates:
+            raise BadParameter("rates are empty; give the tuples a second of one hour at least")
+        self.hour = number("hour", hour, above=0)
+        self.rate = sum(self.rates) / len(self.rates)
+
+    def times(self, start: int, stop: int, clock: float) -> tuple[NDArray[np.float64], float]:
+        """Return the times of tuples `start` up to `stop`, and the clock after them."""
+        ends = np.concatenate(([0.0], np.cumsum(self.rates))) * self.hour
+        days, rest = np.divmod(np.arange(start + 1, stop + 1, dtype=np.float64), ends[-1])
+        hours = np.arange(ends.size) * self.hour
+        return days * hours[-1] + np.interp(rest, ends, hours), 0.0
+
+    def faster(self, times: float) -> Hourly:
+        """Return the same arrivals at a rate so many times as high."""
+        return Hourly([each * times for each in self.rates], hour=self.hour)
+
+
 class Trace(Arrivals):
     """Arrival times that were recorded.
 

@@ -49,6 +49,10 @@ class StageResult:
         Part of each slice that each instance was busy.
     completed : array of int64
         Tuples that left in each slice.
+    came : array of int64
+        Tuples that came to each instance in each slice.
+    shards : int
+        How many there were in the end.
     """
 
     name: str
@@ -65,6 +69,8 @@ class StageResult:
     keys_moved: int = 0
     bytes_moved: float = 0.0
     links: NDArray[np.float64] = field(default_factory=lambda: np.empty((2, 0)))
+    came: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    shards: int = 0
 
     @classmethod
     def of(cls, name: str, series: Series, end: float, **others: Any) -> Self:
@@ -79,6 +85,7 @@ class StageResult:
             queues=series.queues(),
             busy=busy,
             completed=series.completed(),
+            came=series.came(),
             **others,
         )
 

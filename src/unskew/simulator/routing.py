@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unskew.balance import Plan
+from unskew.grouping import Consistent
 from unskew.grouping.base import Grouping, grouping
 from unskew.kernel import kernel
 
@@ -53,9 +54,22 @@ class ByGrouping:
     def __init__(
         self, name: str, parameters: Mapping[str, Any], *, shards: int, sources: int, seed: int
     ) -> None:
+        # Where shards run is for the plan of the engine to say: here each is by itself.
+        own = {"shards": shards} if name == Consistent.name else {}
         self._groupings: list[Grouping] = [
-            grouping(name, shards, seed=seed, source=source, **parameters)
+            grouping(name, shards, seed=seed, source=source, **{**parameters, **own})
             for source in range(sources)
+        ]
+
+    @property
+    def can_split(self) -> bool:
+        """Whether shards can be divided into more."""
+        return all(isinstance(each, Consistent) for each in self._groupings)
+
+    def split(self, times: int) -> None:
+        """Divide each shard s into so many: s * times and those that follow it."""
+        self._groupings = [
+            each.split(times) if isinstance(each, Consistent) else each for each in self._groupings
         ]
 
     def send(
@@ -63,13 +77,13 @@ class ByGrouping:
     ) -> NDArray[np.int32]:
         """Return the shard of each tuple, each source seeing its own in order."""
         if len(self._groupings) == 1:
-            return self._groupings[0].route(keys)
+            return _shards_of(self._groupings[0], keys)
         order = np.argsort(sources, kind="stable")
         bounds = np.searchsorted(sources[order], np.arange(len(self._groupings) + 1))
         shards = np.empty(keys.size, dtype=np.int32)
         for source, router in enumerate(self._groupings):
             own = order[bounds[source] : bounds[source + 1]]
-            shards[own] = router.route(keys[own])
+            shards[own] = _shards_of(router, keys[own])
         return shards
 
     def instances(self, plan: Plan, keys: NDArray[np.uint64], marks: Marks) -> NDArray[np.int32]:
@@ -79,6 +93,11 @@ class ByGrouping:
     def shards(self, plan: Plan, keys: NDArray[np.uint64], marks: Marks) -> Marks:
         """Return what the groupings chose."""
         return marks
+
+
+def _shards_of(router: Grouping, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """Return the shards that a grouping chooses."""
+    return router.shards_of(keys) if isinstance(router, Consistent) else router.route(keys)
 
 
 class ByPlan:

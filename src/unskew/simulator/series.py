@@ -74,6 +74,10 @@ class Series:
         loads: NDArray[np.int64] = self._came.sum(axis=0)
         return loads
 
+    def came(self) -> NDArray[np.int64]:
+        """Return the tuples that came to each instance in each slice."""
+        return self._came[: self._slices].copy()
+
     def completed(self) -> NDArray[np.int64]:
         """Return the tuples that left in each slice."""
         completed: NDArray[np.int64] = self._left[: self._slices].sum(axis=1)

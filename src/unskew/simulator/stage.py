@@ -14,6 +14,7 @@ from unskew.errors import BadParameter
 from unskew.grouping import LocalOrShuffle
 from unskew.parameters import number, whole_number
 from unskew.simulator.key_states import KeyStates
+from unskew.simulator.lagging import Lag
 from unskew.simulator.local_routing import ByNode
 from unskew.simulator.meter import Meter
 from unskew.simulator.nodes import Network, Nodes
@@ -72,6 +73,9 @@ class Stage:
         State that a shard, or a key, gains with each tuple.
     key_bytes : float, default 0
         State that a key has from its first tuple on; for balancers that move keys.
+    lag : float, default 0
+        Seconds until the last source knows of a new plan, each after its own part of that; needs
+        shards, and a grouping other than "key".
     move_seconds_per_byte : float, default 0
         How long both instances of a move stand still for each byte of state. A key that becomes
         hot leaves its state where it is, and one that is not hot any more brings home what its
@@ -93,6 +97,7 @@ class Stage:
     row_bytes: float = 0.0
     key_bytes: float = 0.0
     move_seconds_per_byte: float = 0.0
+    lag: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges, and that a balancer has something to move."""
@@ -104,6 +109,11 @@ class Stage:
         number("row_bytes", self.row_bytes, least=0)
         number("key_bytes", self.key_bytes, least=0)
         number("move_seconds_per_byte", self.move_seconds_per_byte, least=0)
+        if number("lag", self.lag, least=0) and (self.shards is None or self.is_planned):
+            raise BadParameter(
+                f"stage {self.name!r} has a lag, and sources know plans of shards only; give it "
+                f"shards= and a grouping other than {self.grouping!r}"
+            )
         if self.balancer is not None and self.shards is None:
             raise BadParameter(
                 f"stage {self.name!r} has a balancer, which moves shards; say how many with shards="
@@ -187,6 +197,11 @@ class Running:
         self.plan = stage.plan or Plan.even(shards, stage.instances)
         self.nodes = stage.nodes.of(stage.instances)
         self._router = _router(stage, shards, source_nodes, seed)
+        self._lag = (
+            Lag(self.plan, sources=source_nodes.size, most=stage.lag, seed=seed)
+            if stage.lag
+            else None
+        )
         self._travel = _travel(stage, source_nodes)
         self.series = Series(stage.instances, width)
         self.moves = 0
@@ -201,7 +216,7 @@ class Running:
         self._started = 0
         self._following: tuple[int, Stage] | None = None
         self._states = KeyStates(stage.row_bytes, stage.key_bytes)
-        self._meter = Meter(shards, by_key=stage.is_planned)
+        self._measure_anew()
         self._state_bytes = np.zeros(shards)
         self._hot_bytes: dict[int, float] = {}
         self._watch = Watch(stage.instances)
@@ -212,7 +227,7 @@ class Running:
         Returns the served ones with the time they leave and, as source, the instance they leave.
         """
         ready, marks = self._hop(tuples, watermark)
-        targets = self._router.instances(self.plan, ready.keys, marks)
+        targets = self._targets(ready, marks)
         work = self.stage.service.work(ready.keys, self._started, self.place)
         if self.stage.network.handling:
             away = self._source_nodes[ready.sources] != self.nodes[targets]
@@ -234,6 +249,7 @@ class Running:
         if self.stage.balancer is not None:
             shards = self._router.shards(self.plan, ready.keys, marks)
             self._meter.add(ready.keys, shards, busy)
+            self._work.add(ready.keys, shards, work)
             self._watch.add(targets, left - busy, left)
         if self.stage.places_keys:
             self._states.add(ready.keys)
@@ -250,6 +266,7 @@ class Running:
         report = self.report(now)
         if report is not None:
             self.follow(self.stage.balancer.next_plan(self.plan, report), now)
+            self._make_shards(self.stage.balancer.shards_wanted)
 
     def count_pairs(self, number: int, following: Stage) -> None:
         """Count from now on which keys of a later stage, by its number, follow on those of this."""
@@ -263,8 +280,11 @@ class Running:
             return None
         utilisation, queues = self._watch.look(now)
         meter, hot = self._meter, self.plan.hot
+        # At the mean speed of what was done, whoever did it.
+        pace = float(meter.busy.sum() / self._work.busy.sum()) if meter.busy.any() else 1.0
+        hottest = self._work.hottest(HOTTEST * self.stage.instances, also=hot)
         self._state_bytes += meter.rows * self.stage.row_bytes
-        for key, rows in meter.rows_of(hot).items():
+        for key, rows in self._work.rows_of(hot).items():
             self._hot_bytes[key] = self._hot_bytes.get(key, 0.0) + rows * self.stage.row_bytes
         if self.stage.places_keys:
             self._state_bytes = self._states.of_shards(self.plan)
@@ -279,10 +299,11 @@ class Running:
             seconds=seconds,
             rows=meter.rows,
             busy=meter.busy,
+            work=self._work.busy * pace,
             state_bytes=self._state_bytes.copy(),
             utilisation=utilisation,
             queues=queues,
-            hot=meter.hottest(HOTTEST * self.stage.instances, also=hot),
+            hot={key: size * pace for key, size in hottest.items()},
             can_split=self.stage.can_split,
             nodes=node_loads(self.stage.nodes, utilisation),
             keys=meter.keys_of(self.plan) if self.stage.is_planned else None,
@@ -296,8 +317,10 @@ class Running:
             self._move_keys(plan, now)
         else:
             self._move_state(plan, now)
+        if self._lag is not None and plan is not self.plan:
+            self._lag.follow(plan, now)
         self.plan = plan
-        self._meter = Meter(plan.shards, by_key=self.stage.is_planned)
+        self._measure_anew()
         if self._following is not None:
             self._pairs = self._no_pairs()
 
@@ -313,6 +336,7 @@ class Running:
             keys_moved=self.keys_moved,
             bytes_moved=self.bytes_moved,
             links=self._travel.busy / end,
+            shards=self.plan.shards,
         )
 
     def _no_pairs(self) -> PairCounts:
@@ -342,13 +366,38 @@ class Running:
             for copy in copies:
                 self._pause(now, copy, int(plan.assignment[home[0]]), size / len(copies))
 
+    def _measure_anew(self) -> None:
+        """Begin to add up the service of tuples, and the work that they are, by shard."""
+        self._meter = Meter(self.plan.shards, by_key=False)
+        self._work = Meter(self.plan.shards, by_key=self.stage.is_planned)
+
+    def _make_shards(self, wanted: int) -> None:
+        """Divide all shards, where the balancer says that they are too few and they can be."""
+        router = self._router
+        if wanted <= self.plan.shards or not isinstance(router, ByGrouping) or not router.can_split:
+            return
+        times = -(-wanted // self.plan.shards)
+        router.split(times)
+        if self._lag is not None:
+            self._lag.split(times)
+        table = np.repeat(self.plan.assignment, times)
+        self.plan = Plan(table, self.plan.instances, self.plan.epoch + 1)
+        self._state_bytes = np.repeat(self._state_bytes / times, times)
+        self._measure_anew()
+
+    def _targets(self, tuples: Tuples, marks: Marks) -> NDArray[np.int32]:
+        """Return where tuples go: by the plan, or by what their sources know of it."""
+        if self._lag is not None:
+            return self._lag.instances(marks, tuples.sources, tuples.times)
+        return self._router.instances(self.plan, tuples.keys, marks)
+
     def _pause(self, now: float, giver: int, taker: int, size: float) -> None:
         pause(self._free, now, giver, taker, size * self.stage.move_seconds_per_byte)
 
     def _hop(self, tuples: Tuples, watermark: float) -> tuple[Tuples, Marks]:
         """Route tuples, and return those that have come, in the order in which they do."""
         marks = self._router.send(self.plan, tuples.keys, tuples.sources)
-        targets = self._router.instances(self.plan, tuples.keys, marks)
+        targets = self._targets(tuples, marks)
         givers, takers = self._source_nodes[tuples.sources], self.nodes[targets]
         self.local += int(np.count_nonzero(givers == takers))
         self.hops += givers.size

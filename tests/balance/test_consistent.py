@@ -1,0 +1,337 @@
+"""Consistent: who gives what to whom, what it remembers, and batches with a slow machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from unskew.balance import Consistent, Plan, Report
+from unskew.balance.consistent import _STAY
+from unskew.balance.first_shards import first_shards
+from unskew.balance.shard_parts import shard_parts
+from unskew.errors import BadParameter
+from unskew.grouping import RandomChoices
+
+Speeds = NDArray[np.float64]
+
+PAPER: dict[str, Any] = {"relative": False, "pairings": 1, "is_careful": False, "samples": 1}
+
+
+def measured(
+    plan: Plan,
+    work: NDArray[np.float64],
+    speeds: Speeds,
+    seconds: float | None = 1.0,
+    **others: Any,
+) -> Report:
+    """Return what an engine would tell of shards of so much work, whatever is hot."""
+    busy = work / speeds[plan.assignment]
+    on = np.bincount(plan.assignment, busy, plan.instances)
+    told = others.pop("hot", {})
+    for key, size in told.items():
+        if key in plan.hot:
+            turns = np.bincount(plan.hot[key], minlength=plan.instances)
+            on += size * turns / turns.sum() / speeds
+    # A batch takes as long as its slowest instance.
+    length = float(on.max()) if seconds is None else seconds
+    pace = busy.sum() / work.sum() if work.any() else 1.0
+    return Report(
+        seconds=length,
+        rows=work.astype(np.int64),
+        busy=busy,
+        state_bytes=np.zeros(work.size),
+        utilisation=np.minimum(1.0, on / length),
+        queues=np.zeros(plan.instances, dtype=np.int64),
+        work=work * pace,
+        hot={key: size * pace for key, size in told.items()},
+        **others,
+    )
+
+
+def used(plan: Plan, work: NDArray[np.float64], speeds: Speeds) -> NDArray[np.float64]:
+    """Return the time that each instance takes."""
+    taken: NDArray[np.float64] = np.bincount(plan.assignment, work, plan.instances) / speeds
+    return taken
+
+
+Case = tuple[dict[str, Any], Sequence[float], Sequence[int], Sequence[float], Sequence[int]]
+
+TABLE: dict[str, Case] = {
+    # parameters, work of shards, where they are, speeds, where they should be
+    "nothing to do": ({}, [1, 1, 1, 1], [0, 0, 1, 1], [1, 1], [0, 0, 1, 1]),
+    "the busy one gives to the idle one": ({}, [1] * 4, [0, 0, 0, 1], [1, 1], [1, 0, 0, 1]),
+    "the slow one gives until it fits its speed": (
+        {},
+        [1] * 6,
+        [0, 0, 0, 1, 1, 1],
+        [2, 1],
+        [0, 0, 0, 0, 1, 1],
+    ),
+    "the shard goes that fits best": ({}, [3, 1, 2, 2], [0, 0, 0, 1], [1, 1], [0, 0, 1, 1]),
+    "the last shard stays": ({}, [9, 1], [0, 1], [1, 1], [0, 1]),
+    "a shard that would only change who is busy stays": ({}, [3] * 3, [0, 0, 1], [1, 1], [0, 0, 1]),
+    "the paper moves one shard for each pair": (
+        PAPER,
+        [0.3] * 6,
+        [0] * 5 + [1],
+        [1, 1],
+        [1, 0, 0, 0, 0, 1],
+    ),
+    "the paper lets all be busy": (PAPER, [0.5] * 4, [0, 0, 1, 1], [1, 1], [0, 0, 1, 1]),
+    "the paper lets all be idle": (PAPER, [0.1] * 4, [0, 0, 0, 1], [1, 1], [0, 0, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE.keys())
+def test_one_interval(case: Case) -> None:
+    parameters, work, table, speeds, wanted = case
+    plan = Plan(np.array(table), len(speeds))
+    report = measured(plan, np.array(work, dtype=np.float64), np.array(speeds, dtype=np.float64))
+    got = Consistent(**parameters).next_plan(plan, report).assignment
+
+    weights = np.array(work, dtype=np.float64)
+    # Which of several alike goes does not matter.
+    assert np.bincount(got, weights, len(speeds)).tolist() == pytest.approx(
+        np.bincount(wanted, weights, len(speeds)).tolist()
+    )
+    assert np.count_nonzero(got != table) == np.count_nonzero(np.array(wanted) != table)
+
+
+def test_where_none_is_idle_who_was_busy_longest_ago_takes() -> None:
+    balancer = Consistent(**PAPER)
+    plan = Plan.even(60, 3)
+
+    def told(*loads: float) -> Plan:
+        work = np.array(loads)[plan.assignment] / 20
+        return balancer.next_plan(plan, measured(plan, work, np.ones(3)))
+
+    # First 1 is busy, then 2; then 0 is, and none is idle.
+    assert told(0.8, 0.9, 0.8).moves(plan)[0][1:] == (1, 0)
+    assert told(0.8, 0.8, 0.9).moves(plan)[0][1:] == (2, 0)
+    assert told(0.9, 0.8, 0.8).moves(plan)[0][1:] == (0, 1)
+
+
+def test_a_busy_one_that_waits_is_served_first() -> None:
+    balancer = Consistent(**PAPER)
+    plan = Plan.even(60, 3)
+    busy = measured(plan, np.array([0.9, 0.95, 0.9])[plan.assignment] / 20, np.ones(3))
+    assert balancer.next_plan(plan, busy) is plan
+    assert balancer.snapshot()["busy"].tolist() == [0, 1, 2]
+    idle = measured(plan, np.array([0.3, 0.95, 0.9])[plan.assignment] / 20, np.ones(3))
+    assert balancer.next_plan(plan, idle).moves(plan)[0][1:] == (1, 0)
+    assert balancer.snapshot()["idle"].tolist() == [0]
+
+
+def batches(
+    balancer: Consistent,
+    speeds: Speeds,
+    count: int,
+    *,
+    plan: Plan | None = None,
+    noise: float = 0.0,
+    hot: float = 0.0,
+    instances: int = 3,
+    seed: int = 0,
+) -> list[tuple[Plan, float]]:
+    """Return the plans of batches, and how long each takes over the best that there is."""
+    chance = np.random.default_rng(seed)
+    plan = plan or Plan.even(16 * instances, instances)
+    key, took = 12345, []
+    for _ in range(count):
+        work = chance.poisson(1000 / plan.shards * 50, plan.shards).astype(np.float64)
+        size = hot / (1 - hot) * work.sum()
+        home = plan.shard_of(np.array([key], dtype=np.uint64))
+        shown = work.copy()
+        if key not in plan.hot:
+            shown[home] += size
+        pace = speeds * (1 + noise * chance.uniform(-1, 1, instances))
+        told = {key: size} if size else {}
+        report = measured(plan, shown, pace, None, hot=told, can_split=bool(hot))
+        times = used(plan, shown, speeds)
+        if key in plan.hot:
+            turns = np.bincount(plan.hot[key], minlength=instances)
+            times = times + size * turns / turns.sum() / speeds
+        took.append((plan, float(times.max() / ((work.sum() + size) / speeds.sum()))))
+        plan = balancer.next_plan(plan, report)
+    return took
+
+
+def swings(plans: list[Plan]) -> list[int]:
+    """Return the shards that went back not long after they had come."""
+    came_from: dict[int, tuple[int, int]] = {}
+    found = []
+    for number, (before, after) in enumerate(pairwise(plans)):
+        for shard, giver, taker in after.moves(before):
+            since, origin = came_from.get(shard, (-1000, -1))
+            if taker == origin and number - since <= _STAY:
+                found.append(shard)
+            came_from[shard] = (number, giver)
+    return found
+
+
+@pytest.mark.parametrize("hot", [0.0, 0.32])
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_are_within_a_tenth_of_the_best_after_five_and_stay_there(
+    hot: float, seed: int
+) -> None:
+    took = batches(Consistent(), np.array([1.0, 1.0, 0.3]), 30, hot=hot, seed=seed)
+
+    assert took[0][1] > 1.5
+    assert max(ratio for _, ratio in took[5:]) < 1.1
+    # At rest nothing moves but for chance.
+    moves = [len(after.moves(before)) for (before, _), (after, _) in pairwise(took[5:])]
+    assert sum(moves) <= 6
+
+
+def test_a_machine_that_becomes_slow_is_noticed_within_five_batches() -> None:
+    balancer = Consistent()
+    before = batches(balancer, np.ones(3), 6)
+    after = batches(balancer, np.array([1.0, 0.3, 1.0]), 20, plan=before[-1][0])
+
+    assert before[-1][1] < 1.1
+    assert after[0][1] > 2
+    assert max(ratio for _, ratio in after[5:]) < 1.1
+
+
+def test_times_that_are_measured_badly_do_not_make_shards_swing() -> None:
+    took = batches(Consistent(), np.array([1.0, 1.0, 0.3]), 60, noise=0.1)
+
+    assert max(ratio for _, ratio in took[5:]) < 1.2
+    assert swings([plan for plan, _ in took]) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    speeds=st.lists(st.sampled_from([0.2, 0.3, 0.5, 1.0, 3.0]), min_size=2, max_size=6),
+    parameters=st.sampled_from([{}, {"pairings": 1, "samples": 1}, {"busy": 0.81, "idle": 0.79}]),
+    seed=st.integers(0, 999),
+)
+def test_no_shard_goes_back_within_ten_intervals_without_a_change_of_load(
+    speeds: list[float], parameters: dict[str, Any], seed: int
+) -> None:
+    took = batches(
+        Consistent(**parameters), np.array(speeds), 30, instances=len(speeds), noise=0.02, seed=seed
+    )
+    assert swings([plan for plan, _ in took]) == []
+
+
+def test_a_hot_key_is_on_the_first_shards_of_its_sequence_and_moves_along() -> None:
+    took = batches(Consistent(), np.array([1.0, 1.0, 0.3]), 10, hot=0.32)
+    plan = took[-1][0]
+    [(key, copies)] = plan.hot.items()
+
+    # 32 % of 48 shards, each with room for 1 % more than the mean.
+    assert len(copies) == 16
+    shards = first_shards(key, 16, plan.shards)
+    assert sorted(copies) == sorted(plan.assignment[shards].tolist())
+    moved = [p for p, _ in took if p.hot and p.assignment.tolist() != plan.assignment.tolist()]
+    assert all(sorted(p.hot[key]) == sorted(p.assignment[shards].tolist()) for p in moved)
+
+
+@pytest.mark.parametrize("key", [0, 7, 2**64 - 1])
+def test_the_sequence_of_a_key_is_that_of_random_choices(key: int) -> None:
+    router = RandomChoices(20, e=1e-9, tries=10_000)
+    chosen = router.route(np.full(400, key, dtype=np.uint64)).tolist()
+    # With next to no room, a key fills its shards in the order of its sequence.
+    assert first_shards(key, 20, 20).tolist()[:2] == list(dict.fromkeys(chosen))[:2]
+    assert sorted(first_shards(key, 30, 20).tolist()) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("share", "before", "expected"),
+    [
+        pytest.param(0.02, 0, 0, id="a key that fits into a shard stays whole"),
+        pytest.param(0.32, 0, 13, id="one that does not gets as many as it fills"),
+        pytest.param(0.32, 20, 20, id="one that fills more than half of its shards keeps them"),
+        pytest.param(0.32, 30, 13, id="one that fills less gives some back"),
+        pytest.param(0.32, 5, 13, id="one that has grown gets more"),
+        pytest.param(0.01, 2, 0, id="one that has cooled is whole again"),
+    ],
+)
+def test_how_many_shards_a_key_has(share: float, before: int, expected: int) -> None:
+    hot = {5: (0, 1) * (before // 2) + (0,) * (before % 2)} if before else {}
+    plan = replace(Plan.even(40, 2), hot=hot)
+    work = np.full(40, (1 - share) / 40)
+    if not before:
+        work[5] += share
+    report = measured(plan, work, np.ones(2), hot={5: share}, can_split=True)
+    found = shard_parts(plan, report, work, e=0.01, seed=0)
+
+    assert len(found.parts.get(5, ())) == expected
+    assert found.work.sum() == pytest.approx(1.0)
+    assert found.work.max() <= max(share, 1) * 0.6
+
+
+@pytest.mark.parametrize(("shards", "wanted"), [(50, 176), (100, 176), (1000, 0)], ids=str)
+def test_too_few_shards_are_told(shards: int, wanted: int) -> None:
+    speeds = np.array([5.0] * 3 + [1.0] * 7)
+    balancer, plan = Consistent(), Plan.even(shards, 10)
+    work = np.full(shards, 0.8 * 22 / shards)
+    for _ in range(5):
+        plan = balancer.next_plan(plan, measured(plan, work, speeds))
+
+    within = used(plan, work, speeds)
+    assert balancer.shards_wanted == wanted
+    assert (wanted == 0) == (within.min() >= 0.75 and within.max() <= 0.85)
+
+
+def test_more_shards_than_the_bound_always_fit() -> None:
+    for shards in (176, 200, 230, 300):
+        speeds = np.array([5.0] * 3 + [1.0] * 7)
+        balancer, plan = Consistent(), Plan.even(shards, 10)
+        work = np.full(shards, 0.8 * 22 / shards)
+        for _ in range(3):
+            plan = balancer.next_plan(plan, measured(plan, work, speeds))
+        assert used(plan, work, speeds).min() >= 0.75
+        assert used(plan, work, speeds).max() <= 0.85
+
+
+@pytest.mark.parametrize("signal", ["queue", "utilisation", "own"])
+def test_other_signals_move_shards_too(signal: str) -> None:
+    plan = Plan(np.array([0, 0, 0, 1]), 2)
+    report = Report(
+        1.0,
+        np.ones(4, dtype=np.int64),
+        np.ones(4),
+        np.zeros(4),
+        utilisation=np.array([0.9, 0.3]) if signal == "utilisation" else np.zeros(2),
+        queues=np.array([900, 300]) if signal == "queue" else np.zeros(2, dtype=np.int64),
+    )
+
+    def own(plan: Plan, report: Report) -> list[float]:
+        return [0.9, 0.3]
+
+    balancer = Consistent(signal=own if signal == "own" else signal)
+    assert len(balancer.next_plan(plan, report).moves(plan)) == 1
+
+
+def test_a_signal_of_the_wrong_size_is_named() -> None:
+    plan = Plan.even(4, 2)
+    with pytest.raises(BadParameter, match=r"signal of 2 instances .* not \[1.0\]"):
+        Consistent(signal=lambda plan, report: [1.0]).next_plan(
+            plan, measured(plan, np.ones(4), np.ones(2))
+        )
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("idle", 0.0),
+        ("busy", 0.7),
+        ("pairings", 0),
+        ("signal", "smoke"),
+        ("samples", 0),
+        ("e", 0.0),
+    ],
+)
+def test_a_parameter_out_of_its_range_is_named(parameter: str, value: Any) -> None:
+    with pytest.raises(BadParameter, match=f"{parameter} must be .*, not {value!r}"):
+        Consistent(**{parameter: value})

@@ -1,0 +1,134 @@
+"""The experiments of Consistent Grouping: what they measure, and what they say of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from unskew.experiments.base import Figure, Row, Sizes
+from unskew.experiments.consistent_grouping import EXPERIMENT
+from unskew.experiments.consistent_grouping_days import BACK, SETTLED, SPREAD
+from unskew.experiments.consistent_grouping_findings import findings
+from unskew.experiments.consistent_grouping_runs import (
+    OURS,
+    PUBLISHED,
+    Follow,
+    capacities,
+    went_back,
+)
+from unskew.experiments.consistent_grouping_schemes import IMBALANCE, MEMORY
+from unskew.experiments.consistent_grouping_storm import TIMES, Storm
+
+TINY = Sizes("tiny", 4000, 20_000, 4000, (0.8, 2.0), ())
+CHANGING = ((3, 5.0), (5, 4.0), (2, 10.0))
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return EXPERIMENT.run(TINY, seed=1)
+
+
+def test_all_figures_that_have_numbers_are_there() -> None:
+    numbers = [figure.number for figure in EXPERIMENT.figures]
+
+    assert numbers == ["4", *map(str, range(6, 16))]
+
+
+@pytest.mark.parametrize("figure", EXPERIMENT.figures, ids=lambda figure: figure.number)
+def test_a_figure_has_axes_series_and_rows_that_are_drawn(figure: Figure, rows: list[Row]) -> None:
+    own = [row for row in rows if row.figure == figure.number]
+    drawn = [row for row in own if row.metric == figure.metric]
+
+    assert figure.title
+    assert figure.remark
+    assert {row.series for row in drawn} == set(figure.series)
+    assert all(row.case and row.seed == 1 and math.isfinite(row.ours) for row in own)
+
+
+def test_the_same_seed_gives_the_same_rows(rows: list[Row]) -> None:
+    figures = EXPERIMENT.choose(["10", "15"])
+    again = EXPERIMENT.run(TINY, seed=1, figures=figures)
+
+    assert again == [row for row in rows if row.figure in ("10", "15")]
+
+
+def test_porc_keeps_its_bound_on_every_workload(rows: list[Row]) -> None:
+    own = [row for row in rows if row.metric == IMBALANCE and row.series == "random-choices"]
+
+    assert {row.figure for row in own} == {"4", "7"}
+    for row in own:
+        bound = float(row.note.removeprefix("at most ").removesuffix(" is promised"))
+        assert row.ours <= bound + 1e-5
+
+
+def test_ours_follows_speeds_that_change_and_others_do_not() -> None:
+    days = {
+        name: Follow(name, 2_000_000, CHANGING, each=100).run(0)
+        for name in (OURS, "key", "shuffle")
+    }
+    ours = days[OURS]
+
+    # Five intervals after each change, and at last; chance alone makes some hundredths here.
+    assert max(ours.worst) < 0.3
+    assert ours.spread[-30:].max() < 0.15
+    assert ours.returned == 0
+    assert ours.queues[-1] < 0.01 * min(days["key"].queues[-1], days["shuffle"].queues[-1])
+    for name in ("key", "shuffle"):
+        assert min(days[name].worst) > 1
+        assert days[name].queues[-1] > 3 * days[name].queues[len(days[name].queues) // 4]
+        assert days[name].moves == 0
+
+
+def test_too_few_shards_swing_as_published_and_are_divided_by_ours() -> None:
+    published = Follow(PUBLISHED, 1_000_000, ((3, 5.0),), each=5).run(0)
+    ours = Follow(OURS, 1_000_000, ((3, 5.0),), each=5, can_grow=True).run(0)
+
+    assert (published.shards, ours.shards) == (50, 200)
+    assert published.returned > 20
+    assert ours.returned == 0
+    assert ours.spread[20:].mean() < 0.5 * published.spread[20:].mean()
+
+
+def test_a_cluster_keeps_its_capacity_when_it_changes() -> None:
+    nodes = Follow(OURS, 22_000_000, CHANGING).nodes()
+
+    assert nodes.speeds.sum(axis=1) == pytest.approx([22.0] * 3)
+    assert (nodes.speeds[:, 0] / nodes.speeds[:, -1]).tolist() == pytest.approx([5.0, 4.0, 10.0])
+    assert (capacities(4, (2, 3.0)) == [3, 3, 1, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("plans", "count"),
+    [
+        pytest.param([[0], [1], [0]], 1, id="there and back"),
+        pytest.param([[0], [1], [2], [0]], 0, id="on and on"),
+        pytest.param([[0], [1], [1], [1], [0]], 0, id="back after a while"),
+        pytest.param([[0], [1], [1, 1], [0, 0]], 0, id="divided between"),
+    ],
+)
+def test_moves_that_go_back_are_counted(plans: list[list[int]], count: int) -> None:
+    assert went_back([np.array(plan, dtype=np.int32) for plan in plans], within=2) == count
+
+
+def test_slow_workers_hold_key_grouping_back_and_not_ours() -> None:
+    held = Storm(100_000, 0.5, slow=2).run(0)
+    # Two of 24 at 30 %: 22.6 workers of 2,000 tuples/s each.
+    most = 22.6 * 2000
+
+    assert 0.85 * most < held["consistent"].limit < most
+    assert held["shuffle"].limit == pytest.approx(24 * 0.3 * 2000, rel=0.01)
+    assert held["key"].limit < 0.5 * held["consistent"].limit
+    assert held["consistent"].latency < held["key"].latency
+
+
+def test_findings_are_made_of_the_rows(rows: list[Row]) -> None:
+    texts = findings(rows)
+
+    assert any(text.startswith("PoRC: the largest imbalance of 10 cases") for text in texts)
+    assert any("Figure 7: PoRC keeps as many keys as PKG times" in text for text in texts)
+    assert sum(f", {OURS}: the spread stays below 0.1" in text for text in texts) == 2
+    assert findings([Row(0, "15", "c", TIMES, 3.44, 2.0)])[0].endswith("the other way round.")
+    assert findings([Row(0, "8", "c", MEMORY, None, 1.0)]) == []
+    assert {SETTLED, BACK, SPREAD} & {row.metric for row in rows}
