@@ -306,7 +306,7 @@ class Running:
             hot={key: size * pace for key, size in hottest.items()},
             can_split=self.stage.can_split,
             nodes=node_loads(self.stage.nodes, utilisation),
-            keys=meter.keys_of(self.plan) if self.stage.is_planned else None,
+            keys=self._work.keys_of(self.plan) if self.stage.is_planned else None,
             key_bytes=self._states.mean,
             **known,
         )
