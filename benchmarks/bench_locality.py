@@ -252,6 +252,8 @@ def planning(spark: SparkSession, scratch: str, rows: int, batches: int) -> None
             plans = planner.next_plans(policy, _even(), reports)
             waits = time.perf_counter() - begin
             while all(not len(plan.placed) for plan in plans):
+                if time.perf_counter() - begin > 120:
+                    raise RuntimeError("no plan came; see the log for why")
                 time.sleep(0.01)
                 plans = planner.next_plans(_Patient(), _even(), reports)
         tell(where, waits, time.perf_counter() - begin, ticking.longest, plans)

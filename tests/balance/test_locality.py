@@ -88,6 +88,14 @@ def test_offline_plans_once() -> None:
     assert policy.next_plans(first, told) == first
 
 
+def test_offline_thinks_again_if_its_only_thought_was_lost() -> None:
+    plans = [Plan.even(8, 2), Plan.even(8, 2)]
+    policy = Locality(period=1, once=True, pays=0)
+    told = [report(plans[0], pairs={1: pairs_of(PAPER)}), report(plans[1])]
+    assert policy.think(plans, told) is not None
+    assert policy.next_plans(plans, told) != plans
+
+
 @pytest.mark.parametrize(
     ("row_bytes", "key_bytes", "moves"),
     [

@@ -97,3 +97,24 @@ def test_rows_come_back_in_order_from_memory_and_from_disk(
             buffer.add(pa.record_batch({"n": pa.array(rows, pa.int64())}))
         found = [batch.column("n").to_pylist() for batch in buffer.batches()]
     assert found == numbers
+
+
+def test_what_is_looked_at_does_not_keep_large_rows_in_memory() -> None:
+    operator = Passing({"n": count()}).bind(
+        [pa.field("key", pa.string())], [pa.field("text", pa.binary())]
+    )
+    sink = pa.BufferOutputStream()
+    rows = pa.record_batch(
+        {
+            "unskew_hash": pa.array([1, 2], pa.uint64()),
+            "unskew_time": pa.array([0, 0]),
+            "key": ["x", "y"],
+            "text": [b"." * 100_000] * 2,
+        }
+    )
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    # As Spark's workers read them, all columns are parts of one buffer.
+    (came,) = pa.ipc.open_stream(sink.getvalue())
+    assert came.get_total_buffer_size() > 200_000
+    assert operator.looked_at(came).get_total_buffer_size() < 1000

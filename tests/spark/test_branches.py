@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -22,7 +23,9 @@ from spark.balancers import Restless, Wandering
 from unskew.aggregates import collect, count
 from unskew.balance import Locality
 from unskew.errors import BadParameter, WrongCheckpoint
+from unskew.operators.parting import MOST_FOLLOWERS
 from unskew.spark import BatchReport, MemorySink, Pipeline, Settings, read_state
+from unskew.spark.stages import delay_before
 from unskew.state import Checkpoint
 from unskew.state.resharding import reshard
 from unskew.state.versions import version_of
@@ -163,7 +166,7 @@ def test_two_hops_of_one_stage_are_planned_over_one_graph(
 def test_a_sink_that_fails_after_the_other_has_it_gets_the_same_rows_again(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    tags, counts = MemorySink(), MemorySink()
+    tags = MemorySink()
     given: list[tuple[int, list[Any]]] = []
     fails = True
 
@@ -182,7 +185,6 @@ def test_a_sink_that_fails_after_the_other_has_it_gets_the_same_rows_again(
     finish(made, {"tags": tags, "tags of devices": other}, tmp_path)
     assert Counter(map(str, tags.versions[version_of(2)])) == Counter(map(str, before))
     assert [version for version, _ in given] == [version_of(batch) for batch in range(FILES)]
-    del counts
     check(folder, tags.versions, dict(given))
 
 
@@ -205,11 +207,20 @@ def test_a_branched_checkpoint_can_be_given_other_shards(
     check(folder, sinks["tags"].versions, sinks["tags of devices"].versions)
 
 
-def test_windows_of_a_branch_have_the_watermark_of_their_own_path(
+def test_only_stages_of_its_own_path_delay_a_stage() -> None:
+    # 0 feeds 1 and 3, 1 feeds 2.
+    after, delays = (None, 0, 1, 0), (5, 7, 0, 11)
+    stages: Any = [
+        SimpleNamespace(after=before, operator=SimpleNamespace(delay=delay))
+        for before, delay in zip(after, delays, strict=True)
+    ]
+    assert [delay_before(stages, number) for number in range(4)] == [0, 5, 12, 5]
+
+
+def test_windows_of_two_branches_are_those_of_plain_spark(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     df = stream(spark, folder).withWatermark("time", "10 minutes")
-    # A chain has the delay of all stages before; a branch beside them has not.
     made = (
         Pipeline(df, instances=2, balancer="static")
         .aggregate("region", {"posts": count()}, mode="rows", name="regions")
@@ -245,6 +256,11 @@ def test_what_does_not_fit_is_told_at_the_call(
         made.start({"tags": sink, "tags of devices": sink}, tmp_path)
     with pytest.raises(BadParameter, match="after='tag' is no stage; there are 'regions', "):
         made.count("device", after="tag")
+    crowded = Pipeline(df).count("region", name="regions")
+    for _ in range(MOST_FOLLOWERS):
+        crowded = crowded.count("region", after="regions")
+    with pytest.raises(BadParameter, match="'regions' feeds 62 stages already"):
+        crowded.count("region", after="regions")
     with pytest.raises(BadParameter, match="let Spark do it"):
         Pipeline(df).apply(doubled, output="tag string")
     with pytest.raises(BadParameter, match="feeds 'tags' already"):

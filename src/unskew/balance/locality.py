@@ -100,7 +100,8 @@ class Locality(Balancer):
     def think(self, plans: Sequence[Plan], reports: Sequence[Report]) -> Thought | None:
         """Count pairs; return how the next plans are found, when it is time for some."""
         self._count(reports)
-        if self._seen < self.period or not self._pairs:
+        has_plan = any(len(plan.placed) for plan in plans)
+        if self._seen < self.period or not self._pairs or (self.once and has_plan):
             return None
         instances = sorted(leaves(self.tree)) if self.tree is not None else None
         if instances not in (None, list(range(plans[0].instances))):
@@ -125,7 +126,7 @@ class Locality(Balancer):
             hop: faded for hop, pairs in self._pairs.items() if (faded := pairs.faded(self.memory))
         }
         self._rows = {stage: _faded(rows, self.memory) for stage, rows in self._rows.items()}
-        self._seen = -(2**62) if self.once else 0
+        self._seen = 0
         return thought
 
     def _count(self, reports: Sequence[Report]) -> None:

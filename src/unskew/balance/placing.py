@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unskew.balance.key_graph import KeyGraph
 from unskew.balance.partitioning import named_as_before, parts_of
-from unskew.balance.repairing import near_of, repaired
+from unskew.balance.repairing import costs_of, near_of, repaired
 
 _SWEEPS = 4
 """Times that every key may follow others."""
@@ -86,7 +86,7 @@ def followed(
         moved = 0
         for stage in range(len(rest) - 1, -1, -1):
             own = np.flatnonzero(graph.stages == stage)
-            costs = near_of(links, places, own, count) @ apart
+            costs = costs_of(near_of(links, places, own, count), apart)
             best, now = costs.argmin(axis=1), costs[np.arange(own.size), places[own]]
             gains = costs[np.arange(own.size), best] < now
             places[own[gains]] = best[gains]

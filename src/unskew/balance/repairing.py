@@ -53,7 +53,7 @@ def repaired(
         weights = graph.weights[own].astype(np.float64)
         loads = rest[stage] + np.bincount(places[own], weights, rest.shape[1])
         limit = most * loads.mean()
-        costs = near_of(links, places, own, rest.shape[1]) @ distances
+        costs = costs_of(near_of(links, places, own, rest.shape[1]), distances)
         stuck = np.zeros(loads.size, dtype=np.bool_)
         while True:
             over = np.where(stuck, -np.inf, loads)
@@ -82,7 +82,7 @@ def _moved(
     here: NDArray[np.int64],
     giver: int,
     taker: int,
-    costs: NDArray[np.int64],
+    costs: NDArray[np.float64],
     weights: NDArray[np.float64],
     loads: NDArray[np.float64],
     limit: float,
@@ -106,3 +106,28 @@ def near_of(
     at = csr_array((ones, (np.arange(places.size), places)), shape=(places.size, count))
     found: NDArray[np.int64] = (links[own] @ at).toarray()
     return found
+
+
+def costs_of(near: NDArray[np.int64], distances: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how far the tuples of each key would go from each instance, added up.
+
+    Parameters
+    ----------
+    near : array of int64
+        Tuples that each key shares with the keys of each instance.
+    distances : array of int64
+        From each instance to each other.
+
+    Examples
+    --------
+    >>> costs_of(np.array([[3, 1]]), np.array([[0, 1], [1, 0]])).tolist()
+    [[1.0, 3.0]]
+    """
+    shared: NDArray[np.float64] = near.astype(np.float64)
+    costs: NDArray[np.float64]
+    if distances.max(initial=0) <= 1:
+        # All others are equally far: no product of matrices is needed to know that.
+        costs = shared.sum(axis=1, keepdims=True) - shared
+    else:
+        costs = shared @ distances.astype(np.float64)
+    return costs

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 
 from unskew.operators.base import Operator
 from unskew.operators.matching import select
+from unskew.operators.spill_files import SpillFiles
 from unskew.state.runs import Hashes, hashes_of
 
 _FIRST_BYTES = 1 << 19
@@ -49,8 +48,8 @@ class EntryBuffer:
         self._enough = min(_FIRST_BYTES, most_bytes // 4)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
-        self._folder: TemporaryDirectory[str] | None = None
-        self._spills: list[tuple[Path, NDArray[np.int64]]] = []
+        self._spills = SpillFiles()
+        self._spilled: list[NDArray[np.int64]] = []
 
     def __enter__(self) -> Self:
         """Return it."""
@@ -63,8 +62,7 @@ class EntryBuffer:
         trace: TracebackType | None,
     ) -> None:
         """Remove what was written."""
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._spills.__exit__(kind, error, trace)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows: hash, time, keys, values."""
@@ -83,19 +81,19 @@ class EntryBuffer:
     def groups(self) -> Generator[tuple[NDArray[np.int64], pa.RecordBatch], None, None]:
         """Return entries combined, and in the order of shard and hash, with the shard of each."""
         self._fold()
-        if not self._spills:
+        if not self._spilled:
             joined = self._operator.combine(self._held)
             self._held = []
             if joined.num_rows:
                 yield self._ordered(joined)
             return
         self._spill()
-        present = sorted({shard for _, shards in self._spills for shard in shards.tolist()})
+        present = np.unique(np.concatenate(self._spilled)).tolist()
         # Closed however this ends: a task may fail, or be cancelled, between two groups.
         with ExitStack() as maps:
             readers = [
-                (pa.ipc.open_file(maps.enter_context(pa.memory_map(str(path)))), shards)
-                for path, shards in self._spills
+                (maps.enter_context(self._spills.open(number)), shards)
+                for number, shards in enumerate(self._spilled)
             ]
             for shard in present:
                 parts = [
@@ -136,12 +134,10 @@ class EntryBuffer:
         self._held, self._held_bytes = [], 0
         if not shards.size:
             return
-        if self._folder is None:
-            self._folder = TemporaryDirectory(prefix="unskew-spill-")
-        path = Path(self._folder.name) / f"{len(self._spills)}.arrow"
         present, starts = np.unique(shards, return_index=True)
         ends = [*starts[1:].tolist(), shards.size]
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, entries.schema) as writer:
-            for start, end in zip(starts.tolist(), ends, strict=True):
-                writer.write_batch(entries.slice(start, end - start))
-        self._spills.append((path, present))
+        self._spills.write(
+            entries.slice(start, end - start)
+            for start, end in zip(starts.tolist(), ends, strict=True)
+        )
+        self._spilled.append(present)

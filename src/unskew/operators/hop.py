@@ -13,6 +13,7 @@ from unskew.balance import KeyPairs, Plan
 from unskew.keys import hash_keys
 from unskew.operators.base import TIME, Operator
 from unskew.operators.entry_buffer import EntryBuffer
+from unskew.operators.matching import alone
 from unskew.sketches.pair_sketch import PairSketch
 from unskew.state.files import writing
 from unskew.state.runs import HASH, NEVER, NO_WATERMARK
@@ -146,7 +147,7 @@ class Hopping:
             if late.any():
                 self.late += int(np.count_nonzero(late))
                 made = made.filter(pa.array(~late))
-        self._buffer.add(made)
+        self._buffer.add(alone(made, rows))
 
     def _shard_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         return self.hop.plan.shard_at(self._instance, hashes)

@@ -77,6 +77,17 @@ def _equal(left: pa.Array, right: pa.Array) -> bool:
     return bool(left.equals(right))
 
 
+def alone(columns: pa.RecordBatch, of: pa.RecordBatch) -> pa.RecordBatch:
+    """Return columns of a batch that do not keep all the others of it in memory.
+
+    What came through a stream is one buffer, of which columns are slices. Where they are most of
+    it they are left as they are.
+    """
+    if 2 * columns.nbytes >= of.nbytes:
+        return columns
+    return select(columns, np.arange(columns.num_rows))
+
+
 def select(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     """Return some rows of a batch."""
     return batch.take(pa.array(rows))

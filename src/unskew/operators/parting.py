@@ -13,8 +13,8 @@ from unskew.operators.hop import Hop, Hopping
 FOLDED = "unskew_folded"
 """Column of the rows that several stages read: a bit for each of them that has the row already."""
 
-MOST_HOPS = 62
-"""Bits that there are."""
+MOST_FOLLOWERS = 62
+"""Stages that one may feed: as many as there are bits."""
 
 
 class Parting:

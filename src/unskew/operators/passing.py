@@ -12,7 +12,7 @@ from unskew.aggregates import Applied
 from unskew.errors import BadParameter
 from unskew.operators.aggregation import Aggregation
 from unskew.operators.base import ROW_HEAD, TIME, Changes, Operator
-from unskew.operators.matching import match
+from unskew.operators.matching import alone, match
 from unskew.state.runs import HASH, Hashes, empty, hashes_of
 
 
@@ -76,7 +76,7 @@ class Passing(Operator):
 
     def looked_at(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns that are aggregated, and the keys."""
-        return rows.select(self._taken)
+        return alone(rows.select(self._taken), rows)
 
     def fold(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the partial states of each key, of rows with the columns of `looked_at`."""

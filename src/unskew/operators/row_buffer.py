@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
+
+from unskew.operators.spill_files import SpillFiles
 
 
 class RowBuffer:
@@ -33,8 +32,7 @@ class RowBuffer:
         self._most = most_bytes
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._folder: TemporaryDirectory[str] | None = None
-        self._spills: list[Path] = []
+        self._spills = SpillFiles()
 
     def __enter__(self) -> Self:
         """Return it."""
@@ -47,37 +45,21 @@ class RowBuffer:
         trace: TracebackType | None,
     ) -> None:
         """Remove what was written."""
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._spills.__exit__(kind, error, trace)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows."""
         self._held.append(rows)
         self._bytes += rows.nbytes
         if self._bytes > self._most:
-            self._spill()
+            self._spills.write(self._held)
+            self._held, self._bytes = [], 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, once."""
-        for path in self._spills:
-            # Closed however this ends: a task may fail, or be cancelled, between two batches.
-            with ExitStack() as opened:
-                file = opened.enter_context(pa.memory_map(str(path)))
-                reader = opened.enter_context(pa.ipc.open_file(file))
-                for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number)
+        for number in range(len(self._spills)):
+            with self._spills.open(number) as reader:
+                for place in range(reader.num_record_batches):
+                    yield reader.get_batch(place)
         held, self._held = self._held, []
         yield from held
-
-    def _spill(self) -> None:
-        if self._folder is None:
-            self._folder = TemporaryDirectory(prefix="unskew-spill-")
-        path = Path(self._folder.name) / f"{len(self._spills)}.arrow"
-        with (
-            pa.OSFile(str(path), "wb") as file,
-            pa.ipc.new_file(file, self._held[0].schema) as writer,
-        ):
-            for batch in self._held:
-                writer.write_batch(batch)
-        self._spills.append(path)
-        self._held, self._bytes = [], 0

@@ -24,7 +24,8 @@ class Step:
     function : callable
         Of a RecordBatch, returns one.
     output : pyarrow.Schema
-        Columns that it returns, in any order; types are converted where nothing is lost by it.
+        Columns that it returns, in any order; types are converted where values fit
+        (floats are rounded to the type that is named).
 
     Examples
     --------

@@ -138,9 +138,11 @@ class Task(ABC):
         """
         work = self.work
         try:
+            # Rows that wait and what is made of them share what there is.
+            most = work.most_bytes // 2 if work.operator.passes else work.most_bytes
             with (
-                EntryBuffer(work.operator, self._shard_of, work.most_bytes) as buffer,
-                RowBuffer(work.most_bytes) as passing,
+                EntryBuffer(work.operator, self._shard_of, most) as buffer,
+                RowBuffer(most) as passing,
             ):
                 for batch in batches:
                     with self._busy():

@@ -24,7 +24,7 @@ from unskew.balance import Balancer, Plan
 from unskew.balance.resizing import resized
 from unskew.errors import CheckpointTaken, WrongCheckpoint
 from unskew.operators.hop import Hop
-from unskew.operators.parting import FOLDED, MOST_HOPS
+from unskew.operators.parting import FOLDED
 from unskew.spark.batch_report import BatchReport, batch_report, report_of
 from unskew.spark.pipeline_worker import StageWork
 from unskew.spark.planning import Planner
@@ -33,7 +33,7 @@ from unskew.spark.settings import Settings
 from unskew.spark.sinks import Output, Sink
 from unskew.spark.spark_checkpoint import SparkCheckpoint
 from unskew.spark.stage_jobs import Done, StageJobs
-from unskew.spark.stages import Stage, ends_of, followers_of
+from unskew.spark.stages import Stage, delay_before, ends_of, followers_of
 from unskew.state import Checkpoint, Manifest
 from unskew.state.decision import Decision
 from unskew.state.runs import FLUSH, NO_WATERMARK
@@ -257,12 +257,12 @@ class Cycle:
     def _hops(self, number: int, base: Manifest, decision: Decision) -> dict[int, Hop]:
         """Return the hops from a stage to those that follow, where rows may be folded for them."""
         stage = self.stages[number]
-        types = {field.name: field.type for field in stage.passes}
+        types = {field.name: field.type for field in stage.comes_out}
         own = tuple(field.name for field in stage.operator.keys)
         # A step may leave out a key, or make something else of it.
         is_there = all(types.get(field.name) == field.type for field in stage.operator.keys)
         found = {}
-        for following in followers_of(self.stages, number)[:MOST_HOPS]:
+        for following in followers_of(self.stages, number):
             taken, operator = self.stages[following].taken, self.stages[following].operator
             # Without a merge there is nothing that a part of a state could be.
             if taken is None or not operator.can_split:
@@ -326,11 +326,7 @@ class Cycle:
         """Return the watermark of a stage: those before it may let rows out that are behind it."""
         if watermark in (NO_WATERMARK, FLUSH):
             return watermark
-        before = self.stages[number].after
-        while before is not None:
-            watermark -= self.stages[before].operator.delay
-            before = self.stages[before].after
-        return watermark
+        return watermark - delay_before(self.stages, number)
 
     def _flushed(self, number: int, done: Done) -> int:
         """Return the end of the last window that has come out: rows for it are late from now on."""

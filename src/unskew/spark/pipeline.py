@@ -17,6 +17,7 @@ from unskew.balance import Balancer
 from unskew.balance import balancer as make_balancer
 from unskew.errors import BadParameter
 from unskew.operators import PerKey
+from unskew.operators.parting import MOST_FOLLOWERS
 from unskew.operators.per_key import Expired, Function
 from unskew.operators.step import Step, StepFunction
 from unskew.parameters import whole_number
@@ -49,7 +50,8 @@ class Pipeline:
     state and in the sink, whatever is killed when.
 
     A task holds 128 MB of entries (`Settings.most_bytes`), and beside them one shard's state at a
-    time where those do not fit; the rest is on disk.
+    time where those do not fit; the rest is on disk. A stage that lets rows through (`mode="rows"`)
+    also holds the results of all keys of its batch.
 
     Parameters
     ----------
@@ -394,6 +396,13 @@ class Pipeline:
         if any(stage.name == name for stage in self.stages):
             raise BadParameter(f"there is a stage {name!r} already; call this one otherwise")
         number = self._place(after)
+        if number is not None:
+            fed = len(stages.followers_of(self.stages, number))
+            if fed >= MOST_FOLLOWERS:
+                raise BadParameter(
+                    f"{self.stages[number].name!r} feeds {fed} stages already, and can feed no more"
+                    f"; let some of them follow on another one"
+                )
         is_next = number is None or number == len(self.stages) - 1
         stage = Stage(
             name=name,

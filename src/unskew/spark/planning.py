@@ -53,6 +53,8 @@ class Planner:
     def until(self, is_over: Callable[[], bool]) -> None:
         """Name what says whether the query is over: then nothing is left behind."""
         self._is_over = is_over
+        if self._thought is not None:
+            self._watch()
 
     def next_plans(
         self, balancer: Balancer, plans: Sequence[Plan], reports: Sequence[Report]

@@ -90,7 +90,7 @@ class Stage:
     steps: tuple[Step, ...] = ()
 
     @property
-    def passes(self) -> Sequence[pa.Field]:
+    def comes_out(self) -> Sequence[pa.Field]:
         """Return the columns of what comes out, after the steps."""
         return list(self.steps[-1].output) if self.steps else self.operator.output
 
@@ -111,6 +111,18 @@ class Stage:
 def followers_of(stages: Sequence[Stage], number: int) -> tuple[int, ...]:
     """Return the numbers of the stages that one feeds."""
     return tuple(place for place, stage in enumerate(stages) if stage.after == number)
+
+
+def delay_before(stages: Sequence[Stage], number: int) -> int:
+    """Return how far, in microseconds, rows of a stage may be behind the watermark.
+
+    That is what the stages on its path let out late, not those of other branches.
+    """
+    before, delay = stages[number].after, 0
+    while before is not None:
+        delay += stages[before].operator.delay
+        before = stages[before].after
+    return delay
 
 
 def ends_of(stages: Sequence[Stage]) -> tuple[int, ...]:
