@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import Counter
 from itertools import pairwise
@@ -17,7 +18,7 @@ from spark.balancers import Restless
 
 from unskew.aggregates import Count, collect, count
 from unskew.balance import balancer
-from unskew.errors import BadParameter, WrongCheckpoint
+from unskew.errors import BadParameter, MissingSpark, WrongCheckpoint
 from unskew.spark import (
     BatchReport,
     MemorySink,
@@ -27,6 +28,7 @@ from unskew.spark import (
     read_state,
 )
 from unskew.spark.sinks import sink_of
+from unskew.spark.versions import check_workers
 from unskew.state import Checkpoint
 from unskew.state.versions import version_of
 
@@ -565,6 +567,14 @@ def test_a_report_says_where_instances_ran(
             lambda p: Pipeline(p.df.withWatermark("time", "1 hour")).count("user", mode="append"),
             "without a window nothing ever is",
         ),
+        (
+            lambda p: p.count("user", mode="complete"),
+            "mode must be one of update, append, rows, not 'complete'",
+        ),
+        (
+            lambda p: p.count(F.col("user").alias("Version")).start("x", "x"),
+            "in place of your column 'Version'; call that one otherwise",
+        ),
         (lambda p: p.count("usr"), "there is no column 'usr'; there are 'user', 'time', 'ms'"),
         (
             lambda p: p.per_key("user", len, state="n long", output="n long", ttl=5),
@@ -587,6 +597,23 @@ def test_what_does_not_fit_is_told_at_the_call(
 ) -> None:
     with pytest.raises((BadParameter, KeyError), match=message):
         make(Pipeline(stream(spark, folder), instances=2))
+
+
+def test_a_report_is_shown_in_a_line(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    reports: list[BatchReport] = []
+    made = Pipeline(stream(spark, folder), instances=2, balancer="static").count("user")
+    finish(made, MemorySink(), tmp_path, watch=reports.append)
+    told = repr(reports[0])
+    assert told.startswith(f"<batch 0: {ROWS} rows in ")
+    assert told.endswith("0 late, 27 out, 0 shards and 0 keys moved>")
+
+
+@pytest.mark.parametrize("python", ["no-such-python", "false"])
+def test_workers_without_unskew_are_told_what_to_set(python: str) -> None:
+    with pytest.raises(MissingSpark, match=f"export PYSPARK_PYTHON={sys.executable}"):
+        check_workers("local[2]", python)
+    check_workers("local[2]", sys.executable)
+    check_workers("spark://elsewhere:7077", python)
 
 
 def test_a_batch_is_no_stream(spark: SparkSession) -> None:

@@ -19,7 +19,7 @@ from unskew.state.runs import NEVER
 from unskew.state.versions import batch_of, kind_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BatchReport:
     """What one batch of a pipeline did, or what followed it.
 
@@ -84,6 +84,15 @@ class BatchReport:
     bytes_checked: int
     bytes_moved: int
     facts: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """Return what matters of it in a line."""
+        what = "" if self.kind == "batch" else f", {self.kind}"
+        return (
+            f"<batch {self.batch}{what}: {self.rows} rows in {self.seconds:.2f} s, "
+            f"{self.late} late, {self.rows_out} out, {sum(self.moves)} shards and "
+            f"{sum(self.hot_moves) + sum(self.key_moves)} keys moved>"
+        )
 
 
 def batch_report(

@@ -41,6 +41,17 @@ GROUPINGS = ("key", "contrand")
 
 _SIDES = ("left", "right")
 
+_SPARK_NAMES = {
+    "left_outer": "left",
+    "leftouter": "left",
+    "right_outer": "right",
+    "rightouter": "right",
+    "outer": "full",
+    "full_outer": "full",
+    "fullouter": "full",
+}
+"""What Spark calls joins, too."""
+
 _Fold = Callable[[str], str]
 """Gives the same for two names that Spark takes for one."""
 
@@ -85,7 +96,8 @@ def join(
         In place of `within`: partners are in the same one of windows of this length, one after the
         other, as of Spark's ``window``.
     how : {"inner", "left", "right", "full"}, default "inner"
-        Of which streams rows without a partner come out, when they can have none any more.
+        Of which streams rows without a partner come out, when they can have none any more. Spark's
+        other names, ``"left_outer"`` or ``"outer"``, are known, too.
     time : tuple of str, optional
         Columns of event time of the two; those with the watermark by default. Only needed where a
         stream does not have that column any more: name one by the same clock, as the watermark says
@@ -121,6 +133,7 @@ def join(
     fold = _folding(spark)
     given = [on] if isinstance(on, str) or not isinstance(on, Sequence) else list(on)
     length = _window(spark, window)
+    how = _SPARK_NAMES.get(how, how)
     operator = IntervalJoin(*_bounds(spark, within, length), how)
     sides = (
         _Side(left, LEFT, given, time, length, fold),

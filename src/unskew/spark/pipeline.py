@@ -20,7 +20,7 @@ from unskew.operators import PerKey
 from unskew.operators.parting import MOST_FOLLOWERS
 from unskew.operators.per_key import Expired, Function
 from unskew.operators.step import Step, StepFunction
-from unskew.parameters import whole_number
+from unskew.parameters import one_of, whole_number
 from unskew.spark import stages
 from unskew.spark.aggregation_request import arrow_type
 from unskew.spark.batch_report import BatchReport
@@ -31,12 +31,14 @@ from unskew.spark.nodes import check_executors
 from unskew.spark.pipeline_query import PipelineQuery
 from unskew.spark.replay import check_checksums, order_of
 from unskew.spark.settings import Settings
-from unskew.spark.sinks import Sink, SinkLike, check_apart, sink_of
+from unskew.spark.sinks import Sink, SinkLike, check_apart, check_columns, sink_of
 from unskew.spark.spark_checkpoint import SparkCheckpoint
 from unskew.spark.stages import Bound, Keys, Stage
-from unskew.spark.versions import check_session
+from unskew.spark.versions import check_session, check_workers
 from unskew.state import Checkpoint
 from unskew.state.files import local_folder
+
+_MODES = ("update", "append", "rows")
 
 
 class Pipeline:
@@ -154,6 +156,7 @@ class Pipeline:
             Name of the stage whose rows it takes; the last one that was added by default. One stage
             may feed several.
         """
+        one_of("mode", mode, _MODES)
         if mode == "append":
             self._check_watermark('mode="append" gives windows when they are final')
         if mode == "rows":
@@ -291,6 +294,10 @@ class Pipeline:
         if not self.stages:
             raise BadParameter("a pipeline needs a stage; add one with .aggregate or .per_key")
         sinks = self._sinks(sink)
+        for number, each in sinks.items():
+            check_columns(each, self.stages[number].output)
+        context = self.df.sparkSession.sparkContext
+        check_workers(context.master, context.pythonExec)
         folder = local_folder(checkpoint)
         own = Checkpoint(folder / "unskew" if state is None else local_folder(state))
         stages = self._fitting(own)

@@ -87,6 +87,11 @@ class Planner:
             log.warning("no new plans, the next period thinks again: %s", error)
             return list(plans)
         better = thought.result()
+        placed = sum(len(plan.placed) for plan in better)
+        if all(new.says_as(old) for old, new in zip(plans, better, strict=True)):
+            log.info("plans stay as they are: what others would save is less than what would move")
+        else:
+            log.info("new plans are ready: %d keys have places of their own", placed)
         fits = all(a.instances == b.instances for a, b in zip(plans, better, strict=True))
         return better if fits else list(plans)
 

@@ -7,7 +7,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +61,9 @@ class Sink(ABC):
     number, and perhaps more after it, for what expired at the end of a run.
     """
 
+    own_columns: ClassVar[frozenset[str]] = frozenset()
+    """Names that it needs itself, in lower case: no column can be called so."""
+
     @abstractmethod
     def write(self, output: Output, version: int) -> None:
         """Take a version; called again with the same rows if it is not sure that it was done."""
@@ -72,6 +75,8 @@ class ParquetSink(Sink):
     A version appears whole, by one rename, and one that is there already is left alone. The files
     are those that the tasks wrote: nothing is encoded twice.
     """
+
+    own_columns: ClassVar[frozenset[str]] = frozenset({"version"})
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = local_folder(folder)
@@ -176,6 +181,22 @@ def sink_of(given: object) -> Sink:
         f'a sink is a folder for Parquet files, "console", MemorySink() or a function of a '
         f"DataFrame and the number of the version, not {given!r}"
     )
+
+
+def check_columns(sink: Sink, schema: StructType) -> None:
+    """Refuse columns that a sink would hide.
+
+    Raises
+    ------
+    BadParameter
+        If one is called as what it adds itself, such as the version in the names of folders.
+    """
+    for name in schema.names:
+        if name.lower() in sink.own_columns:
+            raise BadParameter(
+                f"{type(sink).__name__} has a {name.lower()} of its own, which would be read in "
+                f"place of your column {name!r}; call that one otherwise"
+            )
 
 
 def check_apart(sinks: Iterable[Sink]) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from functools import cache
+
 from unskew.errors import MissingSpark, UnsupportedSpark
 
 NEEDED = (4, 2)
@@ -25,6 +30,33 @@ def check_session(version: str) -> None:
         raise UnsupportedSpark(
             f"unskew needs Spark 4.2 or newer, the session runs {version}; connect to a newer one"
         )
+
+
+def check_workers(master: str, python: str) -> None:
+    """Raise `MissingSpark` where Spark's workers on this machine are a Python without unskew.
+
+    Parameters
+    ----------
+    master : str
+        Of the session; what is on another machine is not looked at.
+    python : str
+        What Spark starts there.
+    """
+    found = shutil.which(python)
+    if master.startswith("local") and found != sys.executable and not _has_unskew(found or python):
+        raise MissingSpark(
+            f"Spark's workers are {found or python}, which has no unskew; set PYSPARK_PYTHON "
+            f"before the session begins: export PYSPARK_PYTHON={sys.executable}"
+        )
+
+
+@cache
+def _has_unskew(python: str) -> bool:
+    try:
+        done = subprocess.run([python, "-c", "import unskew"], capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
 
 
 def is_too_old(version: str) -> bool:
