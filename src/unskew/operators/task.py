@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +73,8 @@ class Work:
         Keys that the plan has in other shards than the one before.
     most_bytes : int
         Entries to hold.
+    speed : float, default 1
+        Part of its own speed at which the task works: it waits for the rest.
     """
 
     operator: Operator
@@ -87,6 +89,7 @@ class Work:
     entries: Sequence[Path] = ()
     rehomed: Rehomed | None = None
     most_bytes: int = MOST_BYTES
+    speed: float = 1.0
 
 
 def task_of(work: Work, opener: Opener) -> Task:
@@ -138,7 +141,7 @@ class Task(ABC):
         try:
             with EntryBuffer(work.operator, self._shard_of, work.most_bytes) as buffer:
                 for batch in batches:
-                    with self._busy():
+                    with self.busy():
                         buffer.add(self._punctual(batch))
                 yield from self._timed(self._outputs(buffer))
             if self._writer is not None:
@@ -239,16 +242,19 @@ class Task(ABC):
     def _timed(self, outputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count as busy the time in which an output is made, not that in which it is taken."""
         while True:
-            with self._busy():
+            with self.busy():
                 output = next(outputs, None)
             if output is None:
                 return
             yield output
 
     @contextmanager
-    def _busy(self) -> Iterator[None]:
+    def busy(self) -> Iterator[None]:
+        """Count the time as busy, and as much more as the task is slower than it could be."""
         begin = perf_counter()
         yield
+        if self.work.speed < 1:
+            sleep((perf_counter() - begin) * (1 / self.work.speed - 1))
         self.report.busy += perf_counter() - begin
 
     def _shard_of(self, hashes: Hashes) -> NDArray[np.int64]:

@@ -30,6 +30,7 @@ from unskew.operators.task import Work, task_of
 from unskew.operators.task_report import TaskReport
 from unskew.spark.collecting import spare_what_is_loaded
 from unskew.spark.nodes import node
+from unskew.spark.speeds import speed_here
 from unskew.state import Checkpoint, Manifest
 from unskew.state.files import writing
 from unskew.state.runs import HASH
@@ -79,6 +80,8 @@ class StageWork:
         To the stage that follows, where rows may stay on their instance.
     entries : dict of int to list of str
         By instance, files with what the stage before has folded for it.
+    speeds : sequence of float
+        Of executors, where some are slowed.
     """
 
     operator: Operator
@@ -95,6 +98,7 @@ class StageWork:
     rehomed: Rehomed
     hop: Hop | None = None
     entries: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    speeds: Sequence[float] = ()
 
     def run(self, batches: Batches) -> Batches:
         """Do the work of one instance: the function for ``mapInArrow``."""
@@ -120,6 +124,7 @@ class StageWork:
             entries=[checkpoint.output / each for each in self.entries.get(instance, ())],
             rehomed=self.rehomed,
             most_bytes=self.most_bytes,
+            speed=speed_here(self.speeds, instance),
         )
         reader = _reader(checkpoint.segments, self.cache)
         before = reader.read_bytes
@@ -133,7 +138,8 @@ class StageWork:
         report.output = [output.name] if report.rows_out else []
         pairs = None
         if hopping is not None:
-            pairs = _end_hop(hopping, checkpoint.output / f"{name}.entries.arrow", report)
+            with task.busy():
+                pairs = _end_hop(hopping, checkpoint.output / f"{name}.entries.arrow", report)
         report.checked = reader.read_bytes - before
         if work.segment.exists():
             reader.trust(work.segment.name)
@@ -171,10 +177,8 @@ def _counted(output: Batches, report: TaskReport) -> Batches:
 
 def _end_hop(hopping: Hopping, path: Path, report: TaskReport) -> bytes | None:
     """Write what was folded here; return the pairs that were counted."""
-    begin = perf_counter()
     report.entries = [path.name] if hopping.write(path) else []
     report.near, report.near_late = hopping.near, hopping.late
-    report.busy += perf_counter() - begin
     pairs = hopping.pairs
     return pairs.to_bytes() if pairs.counts.size else None
 
