@@ -20,7 +20,10 @@ from pyspark.sql import SparkSession
 from spark.pipeline_drill import EXECUTOR, POINTS, plain, plain_pairs
 
 from unskew.apps.following import watermarks
+from unskew.balance import Plan
 from unskew.spark import read_state
+from unskew.state import Checkpoint
+from unskew.state.versions import version_of
 
 pytestmark = pytest.mark.drill
 
@@ -102,10 +105,21 @@ def pairs_difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
     return batches, (wanted - got).total(), (got - wanted).total()
 
 
+def followed(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
+    """Return the difference of counts, of a run whose shards and hot keys went after the speeds."""
+    found = difference(spark, folder)
+    checkpoint = Checkpoint(folder / "checkpoint" / "unskew")
+    plan = checkpoint.decided(version_of(found[0] - 1)).plans[0]
+    assert plan.hot
+    assert plan.moves(Plan.even(plan.shards, plan.instances))
+    return found
+
+
 DIFFERENCES: dict[str, Callable[[SparkSession, Path], tuple[int, int, int]]] = {
     "count": difference,
     "join": pairs_difference,
     "hop": partial(difference, stage=1),
+    "consistent": followed,
 }
 
 
@@ -126,7 +140,7 @@ AFTER_THE_SINK = {"before the done marker", "in garbage collection"}
         *(("count", point) for point in POINTS),
         *(
             (job, point)
-            for job in ("join", "hop")
+            for job in ("join", "hop", "consistent")
             for point in POINTS
             if point not in AFTER_THE_SINK
         ),
