@@ -18,6 +18,7 @@ from unskew.simulator import (
     Bursty,
     Constant,
     Exponential,
+    Hourly,
     Merge,
     MergeResult,
     Network,
@@ -204,6 +205,7 @@ def test_moving_state_costs_time() -> None:
         Poisson(50.0),
         Bursty(50.0, burst=4.0, period=0.5),
         Ramp(50.0, tuples=100),
+        Hourly([30.0, 90.0, 30.0], hour=2.0),
     ],
 )
 def test_arrivals_keep_their_rate_and_do_not_depend_on_the_cuts(arrivals: Arrivals) -> None:
@@ -226,6 +228,7 @@ def test_arrivals_keep_their_rate_and_do_not_depend_on_the_cuts(arrivals: Arriva
             lambda: simulate(Zipf(1, 9, 9), Steady(1), []), "at least one stage", id="no stage"
         ),
         pytest.param(lambda: Steady(0), "rate must be above 0", id="no rate"),
+        pytest.param(lambda: Hourly([]), "rates are empty", id="a day without hours"),
         pytest.param(lambda: Trace([2.0, 1.0]), "in order", id="a trace that goes back"),
         pytest.param(lambda: Nodes(2, speeds=[1.0]), "2 nodes, but 1 speeds", id="a speed missing"),
         pytest.param(lambda: Nodes(1, speeds=[0.0]), "speed must be above 0", id="a dead node"),

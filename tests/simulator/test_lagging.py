@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from simulator.scripted import Script
 
-from unskew.balance import Consistent, Plan, Report
+from unskew.balance import Balancer, Consistent, Plan, Report, Static
 from unskew.errors import BadParameter
 from unskew.simulator import Constant, Nodes, PerKey, Stage, Steady, simulate
 from unskew.simulator.lagging import Lag
@@ -142,3 +143,25 @@ def test_reports_tell_speed_from_work() -> None:
     assert report.work.sum() == pytest.approx(report.busy.sum())
     pace = np.bincount(plan.assignment, report.work) / np.bincount(plan.assignment, report.busy)
     assert pace[0] / pace[1] == pytest.approx(4.0)
+
+
+def test_keys_of_different_cost_are_balanced_by_time_and_not_by_count() -> None:
+    def late(balancer: Balancer) -> NDArray[np.float64]:
+        speeds = [1.0, 1.0, 0.5, 2.0]
+        stage = Stage(
+            "count",
+            instances=4,
+            service=PerKey(0.0001, 0.0059),
+            grouping="key",
+            shards=64,
+            nodes=Nodes(4, speeds=speeds),
+            balancer=balancer,
+        )
+        result = simulate(Zipf(0.6, 2000, 60_000), Steady(1000.0), [stage], control=1.0, width=1.0)
+        means: NDArray[np.float64] = result.stages[0].busy[30:59].mean(axis=0)
+        return means
+
+    still, moved = late(Static()), late(Consistent())
+    assert np.ptp(still) > 0.5
+    # Shards of hashed keys are not alike, and 64 are few: the band, and as much again.
+    assert np.ptp(moved) < 0.2 * moved.mean()

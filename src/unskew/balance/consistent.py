@@ -46,7 +46,8 @@ class Consistent(Balancer):
     goes from the busy to the idle one: the one that fits best. Where busy ones wait and none is
     idle, the one takes it that was last busy longest ago. An instance keeps one shard at least. A
     shard moves only if both come nearer to the middle of the thresholds than the farther of them
-    was, and does not go back within ten intervals unless speeds or load change: nothing swings.
+    was, and does not go back within ten intervals unless speeds change, or with thresholds that
+    are not relative the load: nothing swings.
 
     A key with more than one shard should carry is split, where it may be, over the first shards of
     its own sequence, as PoRC would; where one of these goes, the part of the key goes along.
@@ -250,7 +251,10 @@ class Consistent(Balancer):
         if self._moved.size != plan.shards:
             self._came_from = np.full(plan.shards, -1, dtype=np.int32)
             self._moved = np.zeros(plan.shards, dtype=np.int64)
-        if has_changed or abs(level - self._level) > _CHANGE * self._level:
+        # Around the mean it does not matter how much there is of all; and a batch that is balanced
+        # better is shorter, of which all are busy for a larger part.
+        more_or_less = not self.relative and abs(level - self._level) > _CHANGE * self._level
+        if has_changed or more_or_less:
             self._came_from[:] = -1
             self._level = level
 
