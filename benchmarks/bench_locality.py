@@ -4,14 +4,17 @@ Exchange: keys that always come in pairs, six instances; how many rows stay, and
 through the exchange between the stages, as Spark's own metrics count them. Padding: the same with
 4 kB of random bytes in each row, which the second stage uses; how long a batch takes. Weeks: posts
 whose hashtags change region every week, planned online, once, and by one who knows the week. Kept:
-how much a few of the pairs are worth. Planning: how long a million pairs take to be cut.
+how much a few of the pairs are worth. Planning: how long a million pairs take to be cut, and for
+how long a thread of the driver cannot run meanwhile.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -21,8 +24,10 @@ from pyspark.sql import SparkSession
 
 from unskew.aggregates import count, distinct
 from unskew.balance import Balancer, KeyPairs, Locality, Plan, Report, Static
+from unskew.balance.base import Thought
 from unskew.metrics import imbalance
 from unskew.spark import BatchReport, Pipeline, Settings
+from unskew.spark.planning import Planner
 from unskew.workloads import Regions
 
 INSTANCES, SHARDS, KEYS = 6, 96, 600
@@ -43,7 +48,8 @@ def _write_pairs(folder: Path, rows: int, batches: int, padding: int) -> None:
             "padding": [chance.bytes(padding) for _ in range(rows)],
         }
 
-    write_files(folder, batches, make)
+    # Groups of 64 MB: with one for all, a single task would read for both cores.
+    write_files(folder, batches, make, group=(64 << 20) // padding)
 
 
 def _run(
@@ -188,23 +194,80 @@ def kept(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
         print(f"| {part:.2%} | {near:.1%} | {near / by_hash:.2f} |", flush=True)
 
 
+class _Ticking:
+    """A thread that wants to run every millisecond, and how long it could not."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._is_over = False
+        self._thread = Thread(target=self._tick)
+
+    def _tick(self) -> None:
+        last = time.perf_counter()
+        while not self._is_over:
+            time.sleep(0.001)
+            now = time.perf_counter()
+            self.longest, last = max(self.longest, now - last), now
+
+    def __enter__(self) -> _Ticking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over = True
+        self._thread.join()
+
+
 def planning(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
-    """Print how long it takes to plan for many pairs."""
+    """Print how long it takes to plan for many pairs, and how long nothing else can run then."""
     del spark, scratch, batches
     posts = Regions(4 * rows, regions=2000, tags=2000, common=200_000)
     drawn = posts.draw(0, 4 * rows)
     pairs = _pairs(drawn).most(rows)
-    policy = Locality(period=1, pays=0, pairs=rows, keys=rows)
     reports = _reports(_even(), drawn, pairs)
-    begin = time.perf_counter()
-    plans = policy.next_plans(_even(), reports)
-    took = time.perf_counter() - begin
-    print(f"\n{pairs.counts.size:,} pairs were cut in {took:.1f} s; {_locality(plans, drawn):.1%}")
+    print(f"\n{pairs.counts.size:,} pairs are cut\n")
+    print("| where | the batch waits | until there is a plan | nothing runs for | rows that stay |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+
+    def tell(where: str, waits: float, took: float, stood: float, plans: list[Plan]) -> None:
+        near = _locality(plans, drawn)
+        print(
+            f"| {where} | {waits:.2f} s | {took:.1f} s | {stood:.2f} s | {near:.1%} |", flush=True
+        )
+
+    policy = Locality(period=1, pays=0, pairs=rows, keys=rows)
+    with _Ticking() as ticking:
+        begin = time.perf_counter()
+        thought = policy.think(_even(), reports)
+        waits = time.perf_counter() - begin
+        assert thought is not None
+        plans = thought()
+    tell("a thread", waits, time.perf_counter() - begin, ticking.longest, plans)
+    planner = Planner(beside=True)
+    # The second time there is a process already.
+    for where in ("a process that starts", "a process"):
+        policy = Locality(period=1, pays=0, pairs=rows, keys=rows, once=True)
+        with _Ticking() as ticking:
+            begin = time.perf_counter()
+            plans = planner.next_plans(policy, _even(), reports)
+            waits = time.perf_counter() - begin
+            while all(not len(plan.placed) for plan in plans):
+                time.sleep(0.01)
+                plans = planner.next_plans(_Patient(), _even(), reports)
+        tell(where, waits, time.perf_counter() - begin, ticking.longest, plans)
+    planner.close()
+
+
+class _Patient(Static):
+    """Never think: only ask what was thought of."""
+
+    def think(self, plans: Sequence[Plan], reports: Sequence[Report]) -> Thought | None:
+        return None
 
 
 PARTS: Parts = {
     "exchange": (exchange, 2, 100_000, 3),
-    "padding": (padding, 2, 100_000, 6),
+    "padding": (padding, 2, 150_000, 6),
     "weeks": (weeks, 2, 100_000, 5),
     "kept": (kept, 2, 4_000_000, 1),
     "planning": (planning, 2, 1_000_000, 1),

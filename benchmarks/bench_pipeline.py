@@ -34,12 +34,17 @@ from unskew.workloads import Zipf
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def write_files(folder: Path, batches: int, make: Callable[[int], Any]) -> None:
-    """Write a folder of files, one for each batch, in the order in which Spark reads them."""
+def write_files(
+    folder: Path, batches: int, make: Callable[[int], Any], *, group: int = 1 << 18
+) -> None:
+    """Write a folder of files, one for each batch, in the order in which Spark reads them.
+
+    Spark reads a group of rows in one task.
+    """
     folder.mkdir(parents=True)
     for number in range(batches):
         path = folder / f"{number:03}.parquet"
-        pq.write_table(pa.table(make(number)), path, row_group_size=1 << 18)
+        pq.write_table(pa.table(make(number)), path, row_group_size=group)
         os.utime(path, (number + 1, number + 1))
 
 

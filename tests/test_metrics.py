@@ -172,3 +172,16 @@ def test_what_has_no_answer_is_an_error_that_says_why(
 ) -> None:
     with pytest.raises(BadParameter, match=says):
         call()
+
+
+def test_the_load_of_a_node_is_its_parts_by_their_weights() -> None:
+    parts = {"cpu": [0.6, 0.2], "memory": [0.2, 0.4], "network": [1.0, 0.0], "disk": [0.0, 0.5]}
+
+    assert metrics.node_load(parts).tolist() == [0.6, 0.2]
+    assert metrics.node_load(parts, q=0.75).tolist() == pytest.approx([0.5, 0.25])
+    weighed = metrics.node_load(parts, q=0.75, weights={"network": 0.3, "disk": 0.2})
+    assert weighed.tolist() == pytest.approx([0.55, 0.225])
+
+
+def test_the_balance_degree_is_the_largest_load_in_means() -> None:
+    assert metrics.balance_degree([1.0, 2.0, 3.0]) == 1.5

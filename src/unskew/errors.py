@@ -109,3 +109,7 @@ class CheckpointTaken(UnskewError, RuntimeError):
 
 class BadOperator(UnskewError, TypeError):
     """An operator raised an error, or returned something else than promised."""
+
+
+class ProcessFailed(UnskewError, RuntimeError):
+    """A process of its own ended, or what it was to do failed."""

@@ -6,6 +6,7 @@ unit. Each takes one number per instance unless it says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -304,6 +305,66 @@ def offset_degree(tuples: ArrayLike, keys: ArrayLike, high: ArrayLike) -> float:
             f"tuples and keys over the same time"
         )
     return float((data[flags].sum() / data.sum()) / (held[flags].sum() / held.sum()))
+
+
+def node_load(
+    parts: Mapping[str, ArrayLike], *, q: float = 1.0, weights: Mapping[str, float] | None = None
+) -> NDArray[np.float64]:
+    """Return the load of each node: how much of its CPU, its memory and others is in use.
+
+    Each part is in use from 0 to 1, so that they can be added; the paper adds GHz and GB. CPU and
+    memory share what the weights of others leave: W = q cpu + (1 - q) memory.
+
+    Parameters
+    ----------
+    parts : mapping of str to array of numbers
+        How much of each resource is in use, "cpu" among them, for each node.
+    q : float, default 1.0
+        Weight of the CPU against memory, from 0 to 1.
+    weights : mapping of str to float, optional
+        Of other parts, together below 1.
+
+    Examples
+    --------
+    >>> parts = {"cpu": [0.8, 0.2], "memory": [0.4, 0.4], "disk": [0.0, 1.0]}
+    >>> node_load(parts, q=0.5).round(2).tolist()
+    [0.6, 0.3]
+    >>> node_load(parts, weights={"disk": 0.25}).round(2).tolist()
+    [0.6, 0.4]
+
+    References
+    ----------
+    St-Stream, eq. 1 to 3 and 7; network and disk are its future work.
+    """
+    others = weights or {}
+    cpu = _per_instance("cpu", parts["cpu"])
+    load = q * cpu
+    if q < 1:
+        load = load + (1 - q) * _per_instance("memory", parts["memory"])
+    load = load * (1 - sum(others.values()))
+    for name, weight in others.items():
+        load = load + weight * _per_instance(name, parts[name])
+    return load
+
+
+def balance_degree(loads: ArrayLike) -> float:
+    """Return the load of the most loaded instance or node in means: 1 is perfect balance.
+
+    Parameters
+    ----------
+    loads : array of numbers
+        Load of each.
+
+    Examples
+    --------
+    >>> balance_degree([4, 3, 2])
+    1.3333333333333333
+
+    References
+    ----------
+    St-Stream, Section 5.4, where b is not defined; the ratio of two is what it calls recovery.
+    """
+    return 1.0 + imbalance(loads)
 
 
 def locality(origins: ArrayLike, targets: ArrayLike, counts: ArrayLike | None = None) -> float:

@@ -60,3 +60,24 @@ def test_the_largest_load_never_grows_and_every_shard_has_an_instance(
     assert got.assignment.min() >= 0
     assert got.assignment.max() < plan.instances
     assert largest(got) <= largest(plan) * (1 + 1e-12)
+
+
+def test_a_split_key_that_has_enough_instances_does_not_follow_its_shard_about() -> None:
+    # Shard 1 has key 1, and as much again and more of others.
+    plan = Plan(np.array([0, 0]), 5)
+    plans = []
+    for _ in range(4):
+        rest = np.array([0.0, 2.0 if 1 in plan.hot else 3.0])
+        report = Report(
+            *(1.0, np.ones(2, dtype=np.int64), rest, np.zeros(2), np.zeros(5)),
+            np.zeros(5, dtype=np.int64),
+            hot={1: 1.0},
+            can_split=True,
+            stored=np.ones(2, dtype=np.int64),
+            watermark=0,
+            latest=10,
+        )
+        plan = Greedy().next_plan(plan, report)
+        plans.append(plan)
+    assert plans[0].hot == {1: (0, 1, 2)}
+    assert all(each is plans[0] for each in plans)

@@ -29,6 +29,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "ls-stream",
         {"threshold": 1.0, "load": "resources", "objective": "mif", "can_split": False},
     ),
+    "two-tier, hard to please": ("two-tier", {"theta": 0.01, "aim": 0.0}),
+    "two-tier, looking at times": ("two-tier", {"theta": 0.5, "aim": 1.0, "period": 3}),
 }
 
 every_balancer = pytest.mark.parametrize(

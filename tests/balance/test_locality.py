@@ -14,7 +14,8 @@ from unskew import hash_keys
 from unskew.balance import KeyPairs, Locality, Placed, Plan, Report
 from unskew.balance.key_graph import KeyGraph
 from unskew.balance.locality import with_places
-from unskew.balance.placing import leaves, places_of
+from unskew.balance.placing import distances, leaves, places_of
+from unskew.balance.repairing import repaired
 from unskew.errors import BadParameter, BadSnapshot
 
 
@@ -143,6 +144,90 @@ def test_racks_are_cut_first() -> None:
     assert graph.locality(racks) >= (4 * 100 + 4 * 20) / (4 * 100 + 4 * 20 + 8)
     assert graph.locality(places) >= 400 / 488
     assert leaves([[0, 2], [1, 3]]) == [0, 2, 1, 3]
+
+
+@st.composite
+def grouped(draw: st.DrawFn) -> KeyGraph:
+    """Draw keys of eight communities, of which two halves have more to do with their own."""
+    chance = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows = draw(st.integers(500, 5000))
+    first = chance.integers(0, 8, rows)
+    half = first // 4 * 4 + chance.integers(0, 4, rows)
+    drawn = chance.random(rows)
+    second = np.where(drawn < 0.6, first, np.where(drawn < 0.95, half, chance.integers(0, 8, rows)))
+    ends = [1000 * each + chance.zipf(1.5, rows) % 60 for each in (first, second)]
+    keys = [each.astype(np.uint64) for each in ends]
+    pairs = KeyPairs(keys[0], keys[1], np.ones(rows, dtype=np.int64)).added_up()
+    return KeyGraph.of([(0, 1, pairs)])
+
+
+@settings(max_examples=25)
+@given(
+    grouped(), st.sampled_from([[[0, 1, 2], [3, 4, 5]], [[0, 2, 4, 6], [1, 3, 5, 7]]]), st.data()
+)
+def test_with_racks_tuples_go_no_farther_than_by_a_plain_cut(
+    graph: KeyGraph, tree: list[list[int]], data: st.DataObject
+) -> None:
+    count = len(leaves(tree))
+    apart, rest = distances(tree), np.zeros((2, count))
+    before = (graph.keys % np.uint64(count)).astype(np.int32)
+    seed = data.draw(st.integers(0, 9))
+    by_tree = places_of(graph, before, rest, tree, most=1.03, seed=seed)
+    plain = places_of(graph, before, rest, list(range(count)), most=1.03, seed=seed)
+    # The plain cut is mended without regard to racks, by chance for the better.
+    slack = 0.01 * graph.counts.sum()
+    assert graph.distance(by_tree, apart) <= graph.distance(plain, apart) + slack
+    for stage in (0, 1):
+        own = graph.stages == stage
+        loads = np.bincount(by_tree[own], graph.weights[own], count)
+        assert loads.max() <= 1.03 * loads.mean() + graph.weights[own].max()
+
+
+def test_where_racks_matter_tuples_go_a_fifth_less_far() -> None:
+    chance = np.random.default_rng(0)
+    first = chance.integers(0, 8, 20_000)
+    half = first // 4 * 4 + chance.integers(0, 4, first.size)
+    second = np.where(chance.random(first.size) < 0.6, first, half)
+    ends = [10 * each + chance.integers(0, 10, first.size) for each in (first, second)]
+    keys = [each.astype(np.uint64) for each in ends]
+    pairs = KeyPairs(keys[0], keys[1], np.ones_like(first)).added_up()
+    graph = KeyGraph.of([(0, 1, pairs)])
+    tree = [[0, 2, 4, 6], [1, 3, 5, 7]]
+    before = np.zeros(graph.keys.size, dtype=np.int32)
+    found = [
+        graph.distance(
+            places_of(graph, before, np.zeros((2, 8)), each, most=1.1, seed=0), distances(tree)
+        )
+        for each in (tree, list(range(8)))
+    ]
+    assert found[0] < 0.8 * found[1]
+
+
+@pytest.mark.parametrize(
+    ("tree", "rack"),
+    [
+        pytest.param([[0, 1], [2, 3]], {0, 1}, id="what is too much goes to the same rack"),
+        pytest.param([[0, 3], [1, 2]], {0, 3}, id="whichever instances that has"),
+        pytest.param([0, 1, 2, 3], {0, 1, 2, 3}, id="without racks to all"),
+    ],
+)
+def test_the_repair_knows_racks(tree: list[Any], rack: set[int]) -> None:
+    keys = np.arange(40, dtype=np.uint64)
+    graph = KeyGraph.of([(0, 1, KeyPairs(keys, keys, np.full(40, 10)))])
+    # The instances of the other rack have something to do, but not too much of it.
+    rest = np.zeros((2, 4))
+    rest[:, sorted({0, 1, 2, 3} - rack)] = 150
+    places = repaired(graph, np.zeros(80, dtype=np.int32), rest, 1.3, distances(tree))
+    assert set(places.tolist()) == rack
+
+
+def test_a_rack_that_is_full_lets_keys_go_to_another() -> None:
+    keys = np.arange(40, dtype=np.uint64)
+    graph = KeyGraph.of([(0, 1, KeyPairs(keys, keys, np.full(40, 10)))])
+    tree = [[0, 1], [2, 3]]
+    places = repaired(graph, np.zeros(80, dtype=np.int32), np.zeros((2, 4)), 1.0, distances(tree))
+    for stage in (0, 1):
+        assert np.bincount(places[graph.stages == stage]).tolist() == [10, 10, 10, 10]
 
 
 @given(

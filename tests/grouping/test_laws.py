@@ -32,6 +32,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "d-choices, few counters": ("d-choices", {"counters": 8, "e": 0.01}),
     "dagreedy, short intervals": ("dagreedy", {"interval": 50}),
     "dalton, short slides": ("dalton", {"slide": 50}),
+    "local-or-shuffle, on one": ("local-or-shuffle", {"local": (0,)}),
     "pd-stream, adaptive": ("pd-stream", {"adaptive": True}),
 }
 
@@ -48,6 +49,9 @@ every_grouping = pytest.mark.parametrize(
 
 HOME = {"key", "dagreedy", "dalton"}
 """Groupings that send a key home until it is hot."""
+
+ROUND_ROBIN = {"shuffle", "local-or-shuffle"}
+"""Groupings that do not look at keys."""
 
 TWO_CHOICES = {"partial-key", "cardinality-aware", "pd-stream"}
 """Groupings that send a key to one of its two choices until it is hot."""
@@ -102,7 +106,7 @@ def test_different_seeds_route_differently(make: Maker) -> None:
     one, other = (make(16, seed=seed) for seed in (1, 2))
     alike = np.count_nonzero(one.route(keys) == other.route(keys)) / keys.size
     # One in 16 by chance. Round robin asks no hash.
-    assert alike == 1 if one.name == "shuffle" else alike < 0.2
+    assert alike == 1 if one.name in ROUND_ROBIN else alike < 0.2
 
 
 @every_grouping
@@ -373,6 +377,7 @@ def test_an_unknown_parameter_is_named(name: str) -> None:
         ("dalton", "rate", 0.0),
         ("dalton", "slide", 0),
         ("frugal", "max_imbalance", 0.0),
+        ("local-or-shuffle", "local", "near"),
         ("frugal", "counters", 0),
         ("pd-stream", "alpha", float("nan")),
         ("pd-stream", "theta", -0.25),

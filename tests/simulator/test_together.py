@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from simulator.scripted import Given
 
-from unskew.balance import Balancer, Locality, Placed, Plan, Report
+from unskew.balance import Balancer, Locality, Placed, Plan, Report, TwoTier
 from unskew.balance.base import Thought
 from unskew.errors import BadParameter
 from unskew.simulator import (
@@ -272,3 +272,52 @@ def test_a_stage_begins_with_the_plan_that_it_is_given() -> None:
 def test_what_cannot_be_planned_together_is_refused(make: Callable[[], object], told: str) -> None:
     with pytest.raises(BadParameter, match=told):
         make()
+
+
+class Sums(TwoTier):
+    """Two tiers, with all reports kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[list[Report]] = []
+
+    def think(self, plans: Sequence[Plan], reports: Sequence[Report]) -> Thought | None:
+        self.seen.append(list(reports))
+        return super().think(plans, reports)
+
+
+def test_stages_that_share_nodes_are_told_the_sum_and_need_not_be_alike() -> None:
+    balancer = Sums()
+    nodes = Nodes(2, cores=[2, 1])
+    # All of the second stage begins on the first node.
+    crowded = Plan(np.zeros(SHARDS, dtype=np.int32), 2)
+    stages = [
+        Stage("one", 3, Constant(6e-4), "shuffle", nodes=nodes, shards=SHARDS, balancer=balancer),
+        Stage("two", 2, Constant(9e-4), "key", nodes=nodes, plan=crowded, balancer=balancer),
+    ]
+    keys = np.arange(4000, dtype=np.uint64) % np.uint64(120)
+    result = simulate(KeyColumns(keys), Steady(1000.0), stages, control=1.0)
+
+    first, second = balancer.seen[0]
+    assert first.nodes is not None
+    assert second.nodes is not None
+    # 0.4 of the first node's two cores by the one stage and 0.9 by the other.
+    assert first.nodes.cpu.tolist() == pytest.approx([0.65, 0.2], abs=0.01)
+    assert second.nodes.cpu.tolist() == first.nodes.cpu.tolist()
+    assert first.nodes.cores is not None
+    assert first.nodes.cores.tolist() == [2.0, 1.0]
+    assert second.keys is not None
+    assert second.keys.sum() == 120
+    assert first.keys is None
+    last = balancer.seen[-1][0].nodes
+    assert last is not None
+    assert last.cpu[1] > 0.3
+    assert sum(stage.moves for stage in result.stages) > 0
+
+
+def test_nodes_have_cores_or_are_refused() -> None:
+    assert Nodes(3, cores=[1, 3, 2]).of(6).tolist() == [0, 1, 2, 1, 2, 1]
+    with pytest.raises(BadParameter, match="there are 2 nodes, but cores of 1"):
+        Nodes(2, cores=[4])
+    with pytest.raises(BadParameter, match="cores must be from 1"):
+        Nodes(1, cores=[0])

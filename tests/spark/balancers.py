@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -52,3 +53,26 @@ def _wandered(plans: Sequence[Plan], keys: Sequence[set[int]]) -> list[Plan]:
         placed = Placed(hashes, (plan.shard_of(hashes) + 1) % plan.shards)
         found.append(replace(plan, epoch=plan.epoch + 1, placed=placed))
     return found
+
+
+class Thinking(Balancer):
+    """Think for a while, each time, of the plan in which a shard has moved; or of nothing."""
+
+    name = "thinking"
+    is_joint = True
+
+    def __init__(self, seconds: float = 0.0, *, fails: bool = False) -> None:
+        self.seconds, self.fails = seconds, fails
+
+    def next_plan(self, plan: Plan, report: Report) -> Plan:
+        return self.next_plans([plan], [report])[0]
+
+    def think(self, plans: Sequence[Plan], reports: Sequence[Report]) -> Thought | None:
+        return partial(_moved, list(plans), self.seconds, self.fails)
+
+
+def _moved(plans: Sequence[Plan], seconds: float, fails: bool) -> list[Plan]:
+    time.sleep(seconds)
+    if fails:
+        raise ValueError("could not think")
+    return [plan.move({0: 1 - int(plan.assignment[0])}) for plan in plans]

@@ -3,7 +3,8 @@
 Run as a script: ``pipeline_drill.py FOLDER BATCHES [POINT BATCH]``. Counts an endless stream into
 FOLDER until it has so many batches, or kills itself and its JVM at the point; its workers end by
 themselves. With JOB=join it joins two of them, with JOB=hop it counts by another key before, with
-JOB=consistent the speeds of instances, or executors, change, and shards follow them.
+JOB=branch twice after that, into FOLDER/out and FOLDER/out-again, with JOB=consistent the speeds of
+instances, or executors, change, and shards follow them.
 Garbage is removed after GRACE seconds, none by default. A file FOLDER/begun appears when the first
 batch of a run begins.
 """
@@ -54,6 +55,9 @@ POINTS = [
 ]
 
 
+BETWEEN = "between the sinks"
+"""A point of a pipeline that has two."""
+
 EXECUTOR = "an executor"
 IN_WORKERS = ("in the operator", "in a merge of runs")
 
@@ -90,8 +94,9 @@ def main() -> None:
         Thread(target=kill_executor, args=(spark, folder / f"batch-{at}"), daemon=True).start()
     pipeline = JOBS[os.environ.get("JOB", "count")](spark, point, at)
     with patched(point, at):
+        ends = {"count": folder / "out", "count again": folder / "out-again"}
         query = pipeline.start(
-            folder / "out",
+            ends if len(pipeline.stages) == 3 else folder / "out",
             folder / "checkpoint",
             before=lambda _: (folder / "begun").touch(),
             watch=lambda report: (folder / f"batch-{report.batch}").touch(),
@@ -146,6 +151,12 @@ def hopping(spark: SparkSession, point: str | None, at: int) -> Pipeline:
     return grouped.aggregate("key", {"n": count.of("value")}, name="count")
 
 
+def branching(spark: SparkSession, point: str | None, at: int) -> Pipeline:
+    """Return the pipeline that counts by one key, and after that twice by another."""
+    counted = hopping(spark, point, at)
+    return counted.aggregate("key", {"n": Count().of("value")}, name="count again", after="group")
+
+
 def joining(spark: SparkSession, point: str | None, at: int) -> Pipeline:
     """Return the pipeline that joins rows of a key that are at most a second apart."""
     sides = []
@@ -181,7 +192,13 @@ def following(spark: SparkSession, point: str | None, at: int) -> Pipeline:
     return pipeline.aggregate("key", {"n": count.of("value")}, name="count")
 
 
-JOBS = {"count": counting, "join": joining, "hop": hopping, "consistent": following}
+JOBS = {
+    "count": counting,
+    "join": joining,
+    "hop": hopping,
+    "branch": branching,
+    "consistent": following,
+}
 
 
 def kill_executor(spark: SparkSession, signal_file: Path) -> None:
@@ -306,12 +323,20 @@ def patched(point: str | None, at: int) -> Any:
         with patch.object(Path, "unlink", remove):
             collect(self, kept, grace)
 
+    write = sinks.ParquetSink.write
+
+    def write_first(self: sinks.ParquetSink, output: sinks.Output, version: int) -> None:
+        if version == version_of(at) and self.folder.name == "out-again":
+            kill()
+        write(self, output, version)
+
     collect = Checkpoint.collect_garbage
     replaced: dict[str, tuple[Any, str, Any]] = {
         "after the plan": (Checkpoint, "decide", killing(Checkpoint.decide, after=True)),
         "before the manifest": (Checkpoint, "commit", killing(Checkpoint.commit, after=False)),
         "after the manifest": (Checkpoint, "commit", killing(Checkpoint.commit, after=True)),
         "in the sink": (sinks, "_copy", copy),
+        BETWEEN: (sinks.ParquetSink, "write", write_first),
         "before the done marker": (
             *(Checkpoint, "mark_done"),
             killing(Checkpoint.mark_done, after=False),

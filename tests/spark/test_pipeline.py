@@ -312,7 +312,7 @@ def test_what_a_flush_brought_out_is_delivered_though_the_sink_failed(
         query = windows.start(sink, tmp_path / "checkpoint", processingTime="0 seconds")
         query.processAllAvailable()
         query.stop()
-        query._cycle.sink = sink_of(target)
+        query._cycle.sinks = {0: sink_of(target)}
         if target is failing:
             with pytest.raises(OSError, match="the sink is down"):
                 query.flush()

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.pipeline_drill import EXECUTOR, POINTS, plain, plain_pairs
+from spark.pipeline_drill import BETWEEN, EXECUTOR, POINTS, plain, plain_pairs
 
 from unskew.apps.following import watermarks
 from unskew.balance import Plan
@@ -77,9 +77,11 @@ def wait_for(process: subprocess.Popen[bytes], folder: Path, files: str, *, more
         time.sleep(0.05)
 
 
-def difference(spark: SparkSession, folder: Path, stage: int = 0) -> tuple[int, int, int]:
+def difference(
+    spark: SparkSession, folder: Path, stage: int = 0, out: str = "out"
+) -> tuple[int, int, int]:
     """Return how many batches came out, and the rows of all of them that are lost and doubled."""
-    found = spark.read.parquet(str(folder / "out")).select("key", "version", "n").collect()
+    found = spark.read.parquet(str(folder / out)).select("key", "version", "n").collect()
     batches = 1 + max(row["version"] for row in found) // 4
     wanted = Counter(map(tuple, plain(spark, batches).collect()))
     got = Counter(map(tuple, found))
@@ -115,11 +117,20 @@ def followed(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
     return found
 
 
+def both_differences(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
+    """Return the batches of which both sinks have all, and what they have lost and doubled."""
+    first = difference(spark, folder, stage=1)
+    second = difference(spark, folder, stage=2, out="out-again")
+    assert first[0] == second[0]
+    return first[0], first[1] + second[1], first[2] + second[2]
+
+
 DIFFERENCES: dict[str, Callable[[SparkSession, Path], tuple[int, int, int]]] = {
     "count": difference,
     "join": pairs_difference,
     "hop": partial(difference, stage=1),
     "consistent": followed,
+    "branch": both_differences,
 }
 
 
@@ -133,6 +144,9 @@ def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 # Once the sink has it, all is the same whatever the pipeline does.
 AFTER_THE_SINK = {"before the done marker", "in garbage collection"}
 
+# What a pipeline with two ends does otherwise than one with a hop.
+OF_BRANCHES = ("in the operator", "before the manifest", "after the manifest", BETWEEN)
+
 
 @pytest.mark.parametrize(
     ("job", "point"),
@@ -144,6 +158,7 @@ AFTER_THE_SINK = {"before the done marker", "in garbage collection"}
             for point in POINTS
             if point not in AFTER_THE_SINK
         ),
+        *(("branch", point) for point in OF_BRANCHES),
     ],
     indirect=["job"],
 )

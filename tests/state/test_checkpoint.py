@@ -92,9 +92,9 @@ def test_done_can_be_said_twice(checkpoint: Checkpoint) -> None:
         ),
         pytest.param(lambda data: b"", DamagedCheckpoint, "does not begin like", id="empty"),
         pytest.param(
-            lambda data: data.replace(b'"format": 1', b'"format": 9'),
+            lambda data: data.replace(b'"format": 2', b'"format": 9'),
             NewerCheckpoint,
-            "has format 9 and this version of unskew reads up to 1",
+            "has format 9 and this version of unskew reads up to 2",
             id="of a newer version",
         ),
         pytest.param(

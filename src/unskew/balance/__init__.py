@@ -13,11 +13,12 @@ from unskew.balance.placed import Placed
 from unskew.balance.plan import Plan
 from unskew.balance.report import NodeLoads, Report
 from unskew.balance.static import Static
+from unskew.balance.two_tier import TwoTier
 from unskew.errors import BadParameter, UnknownBalancer
 from unskew.parameters import check_parameters
 
 BALANCERS: dict[str, type[Balancer]] = {
-    each.name: each for each in (Static, Greedy, LsStream, FastJoin, Locality, Consistent)
+    each.name: each for each in (Static, Greedy, LsStream, FastJoin, Locality, Consistent, TwoTier)
 }
 """By name."""
 
@@ -56,5 +57,6 @@ __all__ = [
     "Plan",
     "Report",
     "Static",
+    "TwoTier",
     "balancer",
 ]

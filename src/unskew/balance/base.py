@@ -29,7 +29,10 @@ class Balancer(ABC):
     is_joint : bool
         Whether it plans all stages together: then an engine asks `think`, or `next_plans`.
     counts_pairs : int
-        Pairs of keys of successive stages that it wants each instance to tell of, 0 for none.
+        Pairs of keys of successive stages that it wants each instance to tell of, 0 for none. A
+        joint one that counts them says where keys live, another only where shards are.
+    thinks_beside : bool
+        Whether what it thinks may take so long that batches should go on meanwhile.
     shards_wanted : int
         Shards that there should be, where those that there are are too few, else 0. A plan keeps
         those that it has: it is for an engine to make more.
@@ -43,6 +46,12 @@ class Balancer(ABC):
     counts_pairs: int = 0
     shards_wanted: int = 0
     shards_per_instance: ClassVar[int] = 1
+    thinks_beside: ClassVar[bool] = True
+
+    @property
+    def places_keys(self) -> bool:
+        """Whether its plans say where keys live that are not with their shards."""
+        return self.is_joint and self.counts_pairs > 0
 
     @abstractmethod
     def next_plan(self, plan: Plan, report: Report) -> Plan:

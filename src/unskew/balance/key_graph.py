@@ -94,6 +94,18 @@ class KeyGraph:
             *(numbers[self.first[inside]], numbers[self.second[inside]], self.counts[inside]),
         )
 
+    def distance(self, places: NDArray[np.int32], distances: NDArray[np.int64]) -> int:
+        """Return how far all tuples go together, from the place of one key to that of the other.
+
+        Parameters
+        ----------
+        places : array of int32
+            The place of each vertex.
+        distances : array of int64
+            From each place to each other.
+        """
+        return int((self.counts * distances[places[self.first], places[self.second]]).sum())
+
     def locality(self, places: NDArray[np.int32]) -> float:
         """Return the part of the tuples whose two keys are in the same place."""
         total = int(self.counts.sum())

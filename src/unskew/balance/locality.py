@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from unskew.balance.base import Balancer, Thought
 from unskew.balance.key_graph import KeyGraph
 from unskew.balance.key_pairs import KeyPairs
+from unskew.balance.partitioning import check_metis
 from unskew.balance.placed import Placed
-from unskew.balance.placing import Tree, followed, leaves, places_of
+from unskew.balance.placing import Tree, distances, followed, leaves, places_of
 from unskew.balance.plan import Plan
 from unskew.balance.report import Report
 from unskew.errors import BadParameter, BadSnapshot
@@ -107,11 +108,12 @@ class Locality(Balancer):
                 f"tree={self.tree!r} has instances {instances}, and the stages have 0 to "
                 f"{plans[0].instances - 1}; name each of them once"
             )
-        graph = KeyGraph.of([(*hop, pairs) for hop, pairs in sorted(self._pairs.items())])
+        check_metis()
+        hops = [(*hop, pairs) for hop, pairs in sorted(self._pairs.items())]
         rows = [self._rows[stage] for stage in range(len(plans))]
         thought = partial(
             better_plans,
-            *(list(plans), graph, rows, list(reports)),
+            *(list(plans), hops, rows, list(reports)),
             tree=list(range(plans[0].instances)) if self.tree is None else self.tree,
             most=self.imbalance,
             keys=self.keys,
@@ -178,7 +180,7 @@ def _faded(counts: NDArray[np.int64], memory: float) -> NDArray[np.int64]:
 
 def better_plans(
     plans: Sequence[Plan],
-    graph: KeyGraph,
+    hops: Sequence[tuple[int, int, KeyPairs]],
     rows: Sequence[NDArray[np.int64]],
     reports: Sequence[Report],
     *,
@@ -194,8 +196,8 @@ def better_plans(
     ----------
     plans : sequence of Plan
         In force, of each stage.
-    graph : KeyGraph
-        Of the keys that were seen together.
+    hops : sequence of tuple
+        Two stages and the pairs of keys that were seen there, as of `KeyGraph.of`.
     rows : sequence of array of int64
         Tuples of each shard, of each stage.
     reports : sequence of Report
@@ -203,6 +205,7 @@ def better_plans(
     tree, most, keys, pays, seed
         As of `Locality`.
     """
+    graph = KeyGraph.of(hops)
     before = np.empty(graph.keys.size, dtype=np.int32)
     rest = np.zeros((len(plans), plans[0].instances))
     for stage, plan in enumerate(plans):
@@ -213,9 +216,10 @@ def better_plans(
         rest[stage] = np.bincount(plan.assignment, np.maximum(unknown, 0), plan.instances)
     # Cut anew, or only let keys follow those that they occur with: that moves less.
     cut = places_of(graph, before, rest, tree, most=most, seed=seed)
-    near = followed(graph, before, rest, most=most)
+    near = followed(graph, before, rest, tree, most=most)
+    apart = distances(tree)
     gain, places = max(
-        ((_gain(graph, before, each, reports, pays), each) for each in (cut, near)),
+        ((_gain(graph, before, each, reports, pays, apart), each) for each in (cut, near)),
         key=lambda choice: choice[0],
     )
     if gain <= 0:
@@ -270,10 +274,14 @@ def _gain(
     after: NDArray[np.int32],
     reports: Sequence[Report],
     pays: float,
+    apart: NDArray[np.int64],
 ) -> float:
-    """Return the bytes that tuples save which stay near, if they come as often, less what moves."""
-    near = [places[graph.first] == places[graph.second] for places in (before, after)]
+    """Return the bytes that tuples save which stay near, if they come as often, less what moves.
+
+    Between two racks they count as often as there are levels in between.
+    """
+    far = [apart[places[graph.first], places[graph.second]] for places in (before, after)]
     sizes = np.array([report.row_bytes for report in reports])[graph.stages[graph.first]]
-    saved = float((graph.counts * sizes * (near[1].astype(np.int64) - near[0])).sum())
+    saved = float((graph.counts * sizes * (far[0] - far[1])).sum())
     states = np.array([report.key_bytes for report in reports])[graph.stages]
     return saved - pays * float(states[before != after].sum())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
@@ -11,6 +13,14 @@ from unskew.errors import MissingExtra
 
 UFACTOR = 30
 """METIS's measure of imbalance: 30 thousandths, the 1.03 of the paper."""
+
+
+def check_metis() -> None:
+    """Raise an error that says what to install, if METIS is not."""
+    if find_spec("pymetis") is None:
+        raise MissingExtra(
+            "locality is planned with METIS, which is not installed; pip install 'unskew[locality]'"
+        )
 
 
 def parts_of(graph: KeyGraph, shares: NDArray[np.float64], *, seed: int) -> NDArray[np.int32]:
@@ -25,12 +35,9 @@ def parts_of(graph: KeyGraph, shares: NDArray[np.float64], *, seed: int) -> NDAr
     seed : int
         Of METIS's choices.
     """
-    try:
-        import pymetis
-    except ImportError as error:
-        raise MissingExtra(
-            "locality is planned with METIS, which is not installed; pip install 'unskew[locality]'"
-        ) from error
+    check_metis()
+    import pymetis
+
     if shares.size == 1 or not graph.keys.size:
         return np.zeros(graph.keys.size, dtype=np.int32)
     links = graph.neighbours()

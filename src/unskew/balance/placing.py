@@ -48,13 +48,24 @@ def places_of(
     seed : int
         Of METIS.
     """
-    places = np.empty(graph.keys.size, dtype=np.int32)
-    _cut(graph, np.arange(graph.keys.size), before, tree, seed, places)
-    return repaired(graph, places, rest, most)
+    apart = distances(tree)
+    # The cut between racks is made once for all; a plain one may be lucky, above all with few keys.
+    trees = [tree] if apart.max(initial=0) <= 1 else [tree, sorted(leaves(tree))]
+    found = []
+    for each in trees:
+        places = np.empty(graph.keys.size, dtype=np.int32)
+        _cut(graph, np.arange(graph.keys.size), before, each, seed, places)
+        found.append(repaired(graph, places, rest, most, apart))
+    return min(found, key=lambda places: graph.distance(places, apart))
 
 
 def followed(
-    graph: KeyGraph, before: NDArray[np.int32], rest: NDArray[np.float64], *, most: float
+    graph: KeyGraph,
+    before: NDArray[np.int32],
+    rest: NDArray[np.float64],
+    tree: Tree,
+    *,
+    most: float,
 ) -> NDArray[np.int32]:
     """Return the instances that keys should be on if as few as possible move.
 
@@ -64,9 +75,10 @@ def followed(
 
     Parameters
     ----------
-    graph, before, rest, most
+    graph, before, rest, tree, most
         As of `places_of`.
     """
+    apart = distances(tree)
     places = before.copy()
     links = graph.neighbours()
     count = rest.shape[1]
@@ -74,12 +86,12 @@ def followed(
         moved = 0
         for stage in range(len(rest) - 1, -1, -1):
             own = np.flatnonzero(graph.stages == stage)
-            near = near_of(links, places, own, count)
-            best, now = near.argmax(axis=1), near[np.arange(own.size), places[own]]
-            gains = near[np.arange(own.size), best] > now
+            costs = near_of(links, places, own, count) @ apart
+            best, now = costs.argmin(axis=1), costs[np.arange(own.size), places[own]]
+            gains = costs[np.arange(own.size), best] < now
             places[own[gains]] = best[gains]
             moved += int(np.count_nonzero(gains))
-        places = repaired(graph, places, rest, most)
+        places = repaired(graph, places, rest, most, apart)
         if moved <= _FEW * places.size:
             break
     return places
@@ -96,6 +108,33 @@ def leaves(tree: Tree) -> list[int]:
     if isinstance(tree, int):
         return [tree]
     return [leaf for child in tree for leaf in leaves(child)]
+
+
+def distances(tree: Tree) -> NDArray[np.int64]:
+    """Return how far each instance is from each other: the levels up to what has both.
+
+    Examples
+    --------
+    >>> distances([[0, 2], [1, 3]]).tolist()
+    [[0, 2, 1, 2], [2, 0, 2, 1], [1, 2, 0, 2], [2, 1, 2, 0]]
+    """
+    size = 1 + max(leaves(tree))
+    found = np.zeros((size, size), dtype=np.int64)
+    _measure(tree, found)
+    return found
+
+
+def _measure(tree: Tree, found: NDArray[np.int64]) -> int:
+    """Write the distances between the instances of a tree; return how many levels it has."""
+    if isinstance(tree, int):
+        return 0
+    levels = 1 + max(_measure(child, found) for child in tree)
+    for number, child in enumerate(tree):
+        for other in tree[:number]:
+            places = np.ix_(leaves(child), leaves(other))
+            found[places] = levels
+            found.T[places] = levels
+    return levels
 
 
 def _cut(

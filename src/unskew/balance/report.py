@@ -23,12 +23,19 @@ class NodeLoads:
         Node of each instance.
     cpu, memory : array of float64
         Part of each node's cores that was busy, and of its memory that was in use, whoever did it.
+    network, disk : array of float64, optional
+        Part of what its network and its disks can carry that was in use, where it was measured.
+    cores : array of float64, optional
+        Cores of each node, where they are known.
     """
 
     names: tuple[str, ...]
     of_instance: NDArray[np.int32]
     cpu: NDArray[np.float64]
     memory: NDArray[np.float64]
+    network: NDArray[np.float64] | None = None
+    disk: NDArray[np.float64] | None = None
+    cores: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,9 @@ def split_hot_keys(
     for key in sorted(sizes, key=lambda key: (-sizes[key], key)):
         copies = plan.hot.get(key, ())
         home = int(plan.assignment[homes[key]])
-        if report.stored is not None and home not in copies:
-            # What is kept at the home is looked for there, whether it takes a part or not.
+        if report.stored is not None and home not in copies and len(set(copies)) < wanted[key]:
+            # What is kept at the home is looked for there, whether it takes a part or not: it is
+            # the first to take one. But a key that has enough does not follow its shard about.
             copies = (*copies, home)
         ranked = np.argsort(loads / pace, kind="stable").tolist()
         missing = wanted[key] - len(set(copies))
@@ -110,7 +111,8 @@ def split_hot_keys(
             free = [i for i in ranked if i not in copies]
             copies = tuple(sorted({*copies, *free[:missing]}))
         elif missing < -1 and wanted[key] > 0 and report.latest is not None:
-            stay = {home, *[i for i in ranked if i in copies and i != home][: wanted[key] - 1]}
+            first = sorted((i for i in ranked if i in copies), key=lambda i: i != home)
+            stay = set(first[: wanted[key]])
             leaving[key] |= dict.fromkeys(sorted({*copies} - stay), report.latest)
             copies = tuple(copy for copy in copies if copy in stay)
         hot[key] = copies

@@ -1,17 +1,12 @@
 """The papers' experiments: each figure and table, ours beside the paper's."""
 
 from unskew.errors import BadParameter
-from unskew.experiments import consistent_grouping, locality, ls_stream, pd_stream
+from unskew.experiments import consistent_grouping, locality, ls_stream, pd_stream, st_stream
 from unskew.experiments.base import Experiment, Figure, Row, Sizes
 
-EXPERIMENTS = {
-    entry.name: entry
-    for entry in (
-        pd_stream.EXPERIMENT,
-        ls_stream.EXPERIMENT,
-        locality.EXPERIMENT,
-        consistent_grouping.EXPERIMENT,
-    )
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (pd_stream, ls_stream, locality, consistent_grouping, st_stream)
 }
 """By name."""
 

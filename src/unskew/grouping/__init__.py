@@ -14,6 +14,7 @@ from unskew.grouping.dagreedy import DAGreedy
 from unskew.grouping.dalton import Dalton
 from unskew.grouping.frugal import Frugal
 from unskew.grouping.key import Key
+from unskew.grouping.local_or_shuffle import LocalOrShuffle
 from unskew.grouping.partial_key import PartialKey
 from unskew.grouping.pd_stream import PdStream
 from unskew.grouping.random_choices import RandomChoices
@@ -26,6 +27,7 @@ from unskew.grouping.w_choices import WChoices
 for _grouping in (
     Key,
     Shuffle,
+    LocalOrShuffle,
     TwoChoices,
     PartialKey,
     CardinalityAware,
@@ -68,6 +70,7 @@ __all__ = [
     "Frugal",
     "Grouping",
     "Key",
+    "LocalOrShuffle",
     "PartialKey",
     "PdStream",
     "RandomChoices",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -77,6 +77,9 @@ class Operator(ABC):
         Whether anything ever comes out of what expires.
     delay : int
         Microseconds that the times of what comes out may be behind the watermark.
+    passes : bool
+        Whether every row comes out: then rows wait as they came, see `let_out`, and entries are
+        made of what is `looked_at`.
     looks_everywhere : bool
         Whether rows of a hot key look for partners at every instance that has some of it: then
         they have the value `STORED`, and are kept by one of the instances.
@@ -87,6 +90,7 @@ class Operator(ABC):
     appends: ClassVar[bool] = False
     tells_expired: bool = True
     delay: int = 0
+    passes: ClassVar[bool] = False
     looks_everywhere: ClassVar[bool] = False
 
     keys: tuple[pa.Field, ...]
@@ -151,6 +155,26 @@ class Operator(ABC):
         entries : pyarrow.RecordBatch
             Combined, in the order of their hashes.
         """
+
+    def looked_at(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of rows that `fold` takes: by default all."""
+        return rows
+
+    def let_out(
+        self, rows: Sequence[pa.RecordBatch], hashes: Hashes, results: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Return rows with what came out of the entries of their keys; for those that pass.
+
+        Parameters
+        ----------
+        rows : sequence of pyarrow.RecordBatch
+            Hash, time, keys, values.
+        hashes : array of uint64
+            Of the entries of the whole batch.
+        results : pyarrow.RecordBatch
+            What `process` let out, a row for each entry.
+        """
+        raise BadParameter(f"{self!r} lets no rows through; only what it makes of them comes out")
 
     @abstractmethod
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:

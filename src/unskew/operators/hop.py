@@ -84,6 +84,11 @@ class Hopping:
 
     def part(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Fold what lives here; return the rows that do not."""
+        near = self.take(rows)
+        return rows.slice(0, 0) if near.all() else rows.filter(pa.array(~near))
+
+    def take(self, rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Fold what lives here; return which rows do."""
         hop = self.hop
         hashes = hash_keys(*(rows.column(name) for name in hop.keys))
         if self._sketch is not None:
@@ -96,7 +101,7 @@ class Hopping:
             all_near = bool(near.all())
             chosen = rows if all_near else rows.filter(pa.array(near))
             self._fold(chosen, hashes if all_near else hashes[near])
-        return rows.slice(0, 0) if near.all() else rows.filter(pa.array(~near))
+        return near
 
     def write(self, path: Path) -> bool:
         """Write what was folded, if there is anything; return whether there is."""

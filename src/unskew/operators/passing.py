@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from unskew.aggregates import Applied
 from unskew.errors import BadParameter
 from unskew.operators.aggregation import Aggregation
-from unskew.operators.base import ENTRY_HEAD, ROW_HEAD, Changes, Operator
+from unskew.operators.base import ROW_HEAD, TIME, Changes, Operator
 from unskew.operators.matching import match
-from unskew.state.runs import empty, hashes_of
+from unskew.state.runs import HASH, Hashes, empty, hashes_of
 
 
 class Passing(Operator):
     """Keep the aggregates of each key over all batches, and let out every row, with them.
 
-    A row has the results of its key after the batch that it came in. Rows are held until their key
-    is done, and a key is whole: what its instances would not know of each other cannot come out
+    A row has the results of its key after the batch that it came in. Rows wait, as they came, until
+    all keys are done; what is sorted and combined is only what the aggregates look at, so that rows
+    may be large. A key is whole: what its instances would not know of each other cannot come out
     with a row.
 
     Parameters
@@ -34,6 +37,8 @@ class Passing(Operator):
     >>> [out.to_pydict() for out in run(Passing({"n": count()}), [rows], "user")]
     [{'user': ['a', 'a', 'b'], 'ms': [1, 3, 2], 'n': [2, 2, 1]}]
     """
+
+    passes: ClassVar[bool] = True
 
     def __init__(self, aggregates: Mapping[str, Applied]) -> None:
         self.aggregates = dict(aggregates)
@@ -53,31 +58,59 @@ class Passing(Operator):
             raise BadParameter(
                 f"rows have a column {twice[0]!r} already; call the aggregate otherwise"
             )
-        bound._inner = Aggregation(self.aggregates).bind(keys, values)
+        looked_at = {column for each in self.aggregates.values() for column in each.columns}
+        used = [field for field in values if field.name in looked_at]
+        bound._inner = Aggregation(self.aggregates).bind(keys, used)
         bound.state = bound._inner.state
         bound.output = (*keys, *values, *bound._inner.output[len(keys) :])
+        bound._taken = [HASH, TIME, *(field.name for field in (*keys, *used))]
         return bound
 
     _inner: Aggregation
+    _taken: list[str]
+
+    @property
+    def entry_schema(self) -> pa.Schema:
+        """Schema of entries: partial states of each key."""
+        return self._inner.entry_schema
+
+    def looked_at(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are aggregated, and the keys."""
+        return rows.select(self._taken)
+
+    def fold(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the partial states of each key, of rows with the columns of `looked_at`."""
+        return self._inner.fold(rows)
+
+    def combine(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Return one partial state for each key."""
+        return self._inner.combine(parts)
 
     def process(self, state: pa.RecordBatch, entries: pa.RecordBatch) -> Changes:
-        """Aggregate, and put the results beside the rows."""
-        columns = [*entries.columns[:ROW_HEAD], *entries.columns[ENTRY_HEAD:]]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._rows)
-        changes = self._inner.process(state, self._inner.fold(rows))
-        (results,) = changes.output
-        end = ENTRY_HEAD + len(self.keys)
-        # As `fold` numbers them.
-        numbers, _ = match(hashes_of(entries), None, entries.columns[ENTRY_HEAD:end])
-        known = [each.take(pa.array(numbers)) for each in results.columns[len(self.keys) :]]
-        out = [*entries.columns[ENTRY_HEAD:], *known]
-        made = pa.RecordBatch.from_arrays(out, schema=pa.schema(list(self.output)))
-        return Changes(changes.state, [made])
+        """Aggregate; what comes out is the results of each entry, for `let_out`."""
+        return self._inner.process(state, entries)
+
+    def let_out(
+        self, rows: Sequence[pa.RecordBatch], hashes: Hashes, results: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Put the results of each row's key beside it."""
+        size = len(self.keys)
+        keys = [
+            pa.concat_arrays(
+                [results.column(place), *(each.column(place + ROW_HEAD) for each in rows)]
+            )
+            for place in range(size)
+        ]
+        # Results come first, each key once, so that their places are the numbers of the keys.
+        numbers, _ = match(np.concatenate((hashes, *map(hashes_of, rows))), None, keys)
+        begin = hashes.size
+        for each in rows:
+            places = pa.array(numbers[begin : begin + each.num_rows])
+            begin += each.num_rows
+            known = [column.take(places) for column in results.columns[size:]]
+            columns = [*each.columns[ROW_HEAD:], *known]
+            yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.output)))
 
     def expire(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return nothing: what is kept has no window."""
         return empty(pa.schema(list(self.output)))
-
-    @property
-    def _rows(self) -> pa.Schema:
-        return pa.schema([*list(self.entry_schema)[:ROW_HEAD], *self.keys, *self.values])

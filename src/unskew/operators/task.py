@@ -23,6 +23,7 @@ from unskew.operators.base import ROWS, TIME, Operator
 from unskew.operators.entry_buffer import EntryBuffer
 from unskew.operators.hot_keys import HotKeys
 from unskew.operators.matching import select
+from unskew.operators.row_buffer import RowBuffer
 from unskew.operators.task_report import TaskReport
 from unskew.state.manifest import Shards
 from unskew.state.runs import (
@@ -123,6 +124,7 @@ class Task(ABC):
             work.operator, work.plan, work.instance, store, work.cooled, work.watermark
         )
         self._writer: SegmentWriter | None = None
+        self._processed: list[Hashes] = []
 
     @property
     def parts(self) -> list[pa.RecordBatch]:
@@ -139,11 +141,20 @@ class Task(ABC):
         """
         work = self.work
         try:
-            with EntryBuffer(work.operator, self._shard_of, work.most_bytes) as buffer:
+            with (
+                EntryBuffer(work.operator, self._shard_of, work.most_bytes) as buffer,
+                RowBuffer(work.most_bytes) as passing,
+            ):
                 for batch in batches:
                     with self.busy():
-                        buffer.add(self._punctual(batch))
-                yield from self._timed(self._outputs(buffer))
+                        rows = self._punctual(batch)
+                        buffer.add(work.operator.looked_at(rows))
+                        if work.operator.passes:
+                            passing.add(rows)
+                outputs = self._outputs(buffer)
+                if work.operator.passes:
+                    outputs = self._let_out(outputs, passing)
+                yield from self._timed(outputs)
             if self._writer is not None:
                 self._writer.close()
             self.report.read = self._stored.read_bytes
@@ -170,12 +181,33 @@ class Task(ABC):
             self.report.count(shards, entries, probes, self._hot.hashes)
             hot = shards == self.work.plan.hot_shard(self.work.instance)
             # Hot keys by themselves, as their output waits for that of other instances.
+            if self.work.operator.passes:
+                self._processed.append(hashes_of(entries))
             for rows in (np.flatnonzero(~hot), np.flatnonzero(hot)):
                 if rows.size == shards.size:
                     yield from self._process(shards, entries)
                 elif rows.size:
                     yield from self._process(shards[rows], select(entries, rows))
         yield from self._expired()
+
+    def _let_out(
+        self, outputs: Iterator[pa.RecordBatch], passing: RowBuffer
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows that wait, each with the results of its key."""
+        results = [output for output in outputs if output.num_rows]
+        if not results:
+            return
+        hashes = np.concatenate(self._processed)
+        joined = pa.concat_batches(results)
+        waiting: list[pa.RecordBatch] = []
+        for rows in passing.batches():
+            waiting.append(rows)
+            # Many rows at a time, as each call looks at the results of all keys.
+            if sum(each.num_rows for each in waiting) >= hashes.size:
+                yield from self.work.operator.let_out(waiting, hashes, joined)
+                waiting = []
+        if waiting:
+            yield from self.work.operator.let_out(waiting, hashes, joined)
 
     @abstractmethod
     def _rehome(self, buffer: EntryBuffer) -> None:

@@ -52,14 +52,15 @@ class TaskReport:
         Names of the files with what came out.
     rows_out : int
         Rows in them.
-    bytes_out : int
-        Of what came out, as Arrow has it.
-    near : int
-        Rows that came out and were folded here, for the stage that follows; not in the files.
+    came_out, bytes_out : int
+        Rows that came out, wherever they went, and their bytes as Arrow has them.
+    near : mapping of int to int
+        By the number of a stage that follows, rows that were folded here for it; those that were
+        for all of them are not in the files.
     near_late : int
         Of these, rows that were late there.
-    entries : list of str
-        Names of the files with what they were folded to.
+    entries : mapping of int to list of str
+        Names of the files with what they were folded to, by the stage that follows.
     seconds : float
         From the first row to the last.
     node : mapping
@@ -84,10 +85,11 @@ class TaskReport:
     hot_pairs: list[tuple[int, int]] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
     rows_out: int = 0
+    came_out: int = 0
     bytes_out: int = 0
-    near: int = 0
+    near: dict[int, int] = field(default_factory=dict)
     near_late: int = 0
-    entries: list[str] = field(default_factory=list)
+    entries: dict[int, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
     node: dict[str, Any] = field(default_factory=dict)
 
@@ -98,11 +100,11 @@ class TaskReport:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaskReport:
         """Return what `to_json` made, after its numbers had become texts and its tuples lists."""
-        made = cls(**data)
+        made = cls(**_current(data))
         made.runs = {
             int(shard): tuple(Run(*run) for run in runs) for shard, runs in made.runs.items()
         }
-        for name in ("rows", "keys", "probes", "pairs"):
+        for name in ("rows", "keys", "probes", "pairs", "near", "entries"):
             setattr(made, name, {int(shard): each for shard, each in getattr(made, name).items()})
         made.hot = [(key, rows) for key, rows in made.hot]
         made.hot_pairs = [(key, pairs) for key, pairs in made.hot_pairs]
@@ -163,6 +165,19 @@ class TaskReport:
         starts = np.flatnonzero(np.diff(pairs.hashes, prepend=~pairs.hashes[:1]) != 0)
         of_key = np.add.reduceat(pairs.counts, starts)
         self.hot_pairs = _hottest(self.hot_pairs, pairs.hashes[starts], of_key, split)
+
+
+def _current(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what format 1 has, where a stage feeds one other at the most, as it is said now."""
+    if not isinstance(data.get("near", {}), int):
+        return data
+    following, near = data["stage"] + 1, data["near"]
+    return {
+        **data,
+        "near": {following: near},
+        "entries": {following: data["entries"]},
+        "came_out": near + data["rows_out"],
+    }
 
 
 def _add(counts: dict[int, int], shard: int, more: np.integer[Any] | int) -> None:

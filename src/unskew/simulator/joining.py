@@ -132,7 +132,7 @@ class Join:
                 f"join {self.name!r} has a balancer, which moves shards; say how many with shards="
             )
         check_keeps_instances(self.name, self.balancer)
-        if self.balancer is not None and self.balancer.is_joint:
+        if self.balancer is not None and self.balancer.places_keys:
             raise BadParameter(
                 f"{self.balancer.name} plans stages together, and what join {self.name!r} keeps "
                 f"does not move with keys; balance it by itself"

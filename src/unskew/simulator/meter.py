@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unskew.balance import Plan
 from unskew.tally import KeyIndex
 
 
@@ -71,6 +72,12 @@ class Meter:
         order = np.lexsort((keys, -busy))
         picked = order[(np.arange(keys.size) < count) | np.isin(keys[order], self._array(also))]
         return dict(zip(keys[picked].tolist(), busy[picked].tolist(), strict=True))
+
+    def keys_of(self, plan: Plan) -> NDArray[np.int64]:
+        """Return the distinct keys of each shard under a plan, without its hot ones."""
+        keys = self._keys[: len(self._index)]
+        whole = keys[~np.isin(keys, plan.hot_hashes)]
+        return np.bincount(plan.shard_of(whole), minlength=plan.shards)
 
     def rows_of(self, keys: Collection[int]) -> dict[int, int]:
         """Return the tuples of some keys."""

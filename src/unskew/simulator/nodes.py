@@ -15,6 +15,9 @@ from unskew.parameters import number, whole_number
 class Nodes:
     """Nodes of given speeds; instance i of a stage runs on node i modulo their number.
 
+    Where cores are given, instances are dealt to the nodes in turn, but to none that has as many of
+    them as cores until all have; so nodes of more cores have more instances.
+
     Parameters
     ----------
     count : int, default 1
@@ -23,12 +26,17 @@ class Nodes:
         Speed of each node, above 0; work of s seconds takes s / speed. All 1 unless given.
     changes : list of (float, list of float), optional
         Times in seconds, in order, and the speeds from then on.
+    cores : list of int, optional
+        Cores of each node. An instance has one to itself; a node with more instances of all stages
+        than cores is not slower for it here, but its load is told in cores.
 
     Examples
     --------
     >>> nodes = Nodes(2, speeds=[1.0, 0.5], changes=[(60.0, [1.0, 1.0])])
     >>> nodes.of(5).tolist()
     [0, 1, 0, 1, 0]
+    >>> Nodes(3, cores=[2, 1, 1]).of(6).tolist()
+    [0, 1, 2, 0, 0, 1]
     """
 
     def __init__(
@@ -37,6 +45,7 @@ class Nodes:
         *,
         speeds: Sequence[float] | None = None,
         changes: Sequence[tuple[float, Sequence[float]]] = (),
+        cores: Sequence[int] | None = None,
     ) -> None:
         self.count = whole_number("nodes", count, least=1, most=2**20)
         first = np.ones(self.count) if speeds is None else speeds
@@ -45,6 +54,13 @@ class Nodes:
         self.speeds = np.array([self._checked(row) for _, row in schedule])
         if np.any(np.diff(self.starts) <= 0):
             raise BadParameter(f"changes of speed must be in order of time, after 0: {changes!r}")
+
+        self.cores: NDArray[np.int64] | None = None
+        if cores is not None:
+            if len(cores) != self.count:
+                raise BadParameter(f"there are {self.count} nodes, but cores of {len(cores)}")
+            each = [whole_number("cores", core, least=1, most=2**20) for core in cores]
+            self.cores = np.array(each, dtype=np.int64)
 
     def _checked(self, speeds: Sequence[float] | NDArray[np.float64]) -> list[float]:
         if len(speeds) != self.count:
@@ -60,7 +76,11 @@ class Nodes:
 
     def of(self, instances: int) -> NDArray[np.int32]:
         """Return the node of each instance."""
-        return (np.arange(instances) % self.count).astype(np.int32)
+        if self.cores is None:
+            return (np.arange(instances) % self.count).astype(np.int32)
+        turns = np.arange(int(self.cores.max()))
+        once = np.concatenate([np.flatnonzero(self.cores > turn) for turn in turns])
+        return np.resize(once, instances).astype(np.int32)
 
 
 @dataclass(frozen=True)

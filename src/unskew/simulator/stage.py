@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from unskew.balance import Balancer, Plan, Report
 from unskew.errors import BadParameter
+from unskew.grouping import LocalOrShuffle
 from unskew.parameters import number, whole_number
 from unskew.simulator.key_states import KeyStates
 from unskew.simulator.lagging import Lag
-from unskew.simulator.local_routing import LOCAL_OR_SHUFFLE, LocalOrShuffle
+from unskew.simulator.local_routing import ByNode
 from unskew.simulator.meter import Meter
 from unskew.simulator.nodes import Network, Nodes
 from unskew.simulator.pair_counts import PairCounts
@@ -58,8 +59,8 @@ class Stage:
         grouping "key" the plan alone routes, as in a pipeline on Spark: the shard of a key follows
         from its hash, whatever the seed.
     balancer : Balancer, optional
-        Suggests a new plan at every control interval. A joint one, which plans all stages together
-        that it is given to, needs grouping "key".
+        Suggests a new plan at every control interval. A joint one plans all stages together that it
+        is given to; one that says where keys live needs grouping "key".
     can_split : bool, default False
         Whether a key may be on several instances at once, if the balancer says so; needs shards
         and grouping "key".
@@ -123,7 +124,7 @@ class Stage:
                 f"stage {self.name!r} has can_split, and only a plan splits keys; give it shards= "
                 f'and grouping="key", not {self.grouping!r}'
             )
-        if self.grouping == LOCAL_OR_SHUFFLE and (self.shards or self.parameters):
+        if self.grouping == LocalOrShuffle.name and (self.shards or self.parameters):
             raise BadParameter(
                 f"stage {self.name!r} has grouping {self.grouping!r}, which chooses among the "
                 f"instances of a node; it has no shards and no parameters"
@@ -157,8 +158,8 @@ class Stage:
 
     @property
     def places_keys(self) -> bool:
-        """Whether a joint balancer says where keys live."""
-        return self.balancer is not None and self.balancer.is_joint
+        """Whether the balancer says where keys live."""
+        return self.balancer is not None and self.balancer.places_keys
 
     @property
     def is_planned(self) -> bool:
@@ -305,6 +306,7 @@ class Running:
             hot={key: size * pace for key, size in hottest.items()},
             can_split=self.stage.can_split,
             nodes=node_loads(self.stage.nodes, utilisation),
+            keys=self._work.keys_of(self.plan) if self.stage.is_planned else None,
             key_bytes=self._states.mean,
             **known,
         )
@@ -415,8 +417,8 @@ def check_keeps_instances(stage: str, balancer: Balancer | None) -> None:
 
 def _router(stage: Stage, shards: int, source_nodes: NDArray[np.int32], seed: int) -> Router:
     sources = source_nodes.size
-    if stage.grouping == LOCAL_OR_SHUFFLE:
-        return LocalOrShuffle(source_nodes, stage.nodes.of(stage.instances))
+    if stage.grouping == LocalOrShuffle.name:
+        return ByNode(source_nodes, stage.nodes.of(stage.instances))
     # Parameters, of which key grouping has none, are refused by the grouping.
     if stage.is_planned and not stage.parameters:
         return ByPlan(sources)

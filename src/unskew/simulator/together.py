@@ -9,6 +9,7 @@ from unskew.balance import Balancer
 from unskew.errors import BadParameter
 from unskew.simulator.base import AnyRunning
 from unskew.simulator.stage import Running
+from unskew.simulator.watch import of_all_stages
 
 
 class Together:
@@ -19,19 +20,22 @@ class Together:
     balancer : Balancer
         A joint one.
     members : list of Running
-        The stages, in order: each counts pairs of its keys and those of the next of them, whatever
-        is between the two.
+        The stages, in order. Where the balancer says where keys live, each counts pairs of its keys
+        and those of the next of them, whatever is between the two. Else they share nodes: a report
+        tells how loaded each node is by all of them.
     """
 
     def __init__(self, balancer: Balancer, members: Sequence[Running]) -> None:
+        self._balancer = balancer
+        self._members = members
+        if not balancer.places_keys:
+            return
         sizes = sorted({member.stage.instances for member in members})
         if len(sizes) > 1:
             raise BadParameter(
                 f"{balancer.name} plans {', '.join(repr(m.stage.name) for m in members)} together, "
                 f"which have {sizes[0]} to {sizes[-1]} instances; give all the same number"
             )
-        self._balancer = balancer
-        self._members = members
         for number, (member, following) in enumerate(pairwise(members), start=1):
             member.count_pairs(number, following.stage)
 
@@ -40,6 +44,8 @@ class Together:
         reports = [report for member in self._members if (report := member.report(now))]
         if len(reports) < len(self._members):
             return
+        if not self._balancer.places_keys:
+            reports = of_all_stages(reports)
         plans = self._balancer.next_plans([member.plan for member in self._members], reports)
         for member, plan in zip(self._members, plans, strict=True):
             member.follow(plan, now)

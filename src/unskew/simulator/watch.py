@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.balance import NodeLoads
+from unskew.balance import NodeLoads, Report
 from unskew.simulator.nodes import Nodes
 
 
@@ -56,12 +58,33 @@ class Watch:
 
 
 def node_loads(nodes: Nodes, utilisation: NDArray[np.float64]) -> NodeLoads:
-    """Return the load of each node: each of its instances has a core of its own."""
+    """Return the load of each node by one stage: each of its instances has a core of its own."""
     of_instance = nodes.of(utilisation.size)
-    cores = np.bincount(of_instance, minlength=nodes.count)
+    cores = np.bincount(of_instance, minlength=nodes.count) if nodes.cores is None else nodes.cores
     busy = np.bincount(of_instance, utilisation, nodes.count)
     names = tuple(str(number) for number in range(nodes.count))
-    return NodeLoads(names, of_instance, busy / np.maximum(cores, 1), np.zeros(nodes.count))
+    return NodeLoads(
+        *(names, of_instance, busy / np.maximum(cores, 1), np.zeros(nodes.count)),
+        cores=None if nodes.cores is None else nodes.cores.astype(np.float64),
+    )
+
+
+def of_all_stages(reports: Sequence[Report]) -> list[Report]:
+    """Return reports in which each node is loaded by all stages that run there, not by one."""
+    total: dict[str, float] = {}
+    for report in reports:
+        if report.nodes is not None:
+            for name, cpu in zip(report.nodes.names, report.nodes.cpu.tolist(), strict=True):
+                total[name] = total.get(name, 0.0) + cpu
+    return [
+        report
+        if report.nodes is None
+        else replace(
+            report,
+            nodes=replace(report.nodes, cpu=np.array([total[name] for name in report.nodes.names])),
+        )
+        for report in reports
+    ]
 
 
 def pause(free: NDArray[np.float64], now: float, giver: int, taker: int, seconds: float) -> None:

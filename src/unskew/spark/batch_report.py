@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from unskew.balance import KeyPairs, NodeLoads, Report
 from unskew.operators.task_report import TaskReport
-from unskew.spark.stages import Stage
+from unskew.spark.stages import Stage, ends_of
 from unskew.state import Manifest
 from unskew.state.runs import NEVER
 from unskew.state.versions import batch_of, kind_of
@@ -39,7 +39,7 @@ class BatchReport:
     late : int
         That came too late, to any stage.
     rows_out : int
-        That came out of the last stage.
+        That came out of the last stage, or of all of those that no other follows.
     reports : list of Report
         Of each stage, as balancers see them.
     moves : list of int
@@ -49,7 +49,8 @@ class BatchReport:
     key_moves : list of int
         Keys of each stage that the batch had in another place because they live with others.
     locality : list of float
-        Of each stage but the last, the part of the rows that came out which stayed on its instance.
+        Of each stage but the first, the part of the rows for it that stayed on the instance where
+        they came out of the stage before.
     bytes_shuffled : list of int
         That went through the exchange before each stage, as Spark counts them.
     loads : list of array of int64
@@ -94,7 +95,8 @@ def batch_report(
 ) -> BatchReport:
     """Return what a manifest says of its batch."""
     tasks = [tasks_of(manifest, number) for number in range(len(stages))]
-    merges = [each for each in manifest.facts["merges"] if each["stage"] == len(stages) - 1]
+    ends = ends_of(stages)
+    merges = [each for each in manifest.facts["merges"] if each["stage"] in ends]
     everyone = [task for each in tasks for task in each]
     return BatchReport(
         batch=batch_of(manifest.version),
@@ -103,13 +105,18 @@ def batch_report(
         pause=pause,
         rows=sum(sum(task.rows.values()) + task.late for task in tasks[0]),
         late=sum(task.late + task.near_late for task in everyone),
-        rows_out=sum(task.rows_out for task in tasks[-1]) + sum(m["rows_out"] for m in merges),
+        rows_out=sum(task.rows_out for end in ends for task in tasks[end])
+        + sum(merge["rows_out"] for merge in merges),
         reports=[report_of(manifest, number, stage) for number, stage in enumerate(stages)],
         moves=list(manifest.facts["moves"]),
         # Checkpoints of earlier versions do not tell.
         hot_moves=list(manifest.facts.get("hot_moves", [0] * len(stages))),
         key_moves=list(manifest.facts.get("key_moves", [0] * len(stages))),
-        locality=[_locality(each) for each in tasks[:-1]],
+        locality=[
+            _locality(tasks[stage.after], number)
+            for number, stage in enumerate(stages)
+            if stage.after is not None
+        ],
         bytes_shuffled=list(manifest.facts.get("shuffled", [0] * len(stages))),
         loads=[np.array([sum(task.rows.values()) for task in each]) for each in tasks],
         bytes_read=sum(task.read for task in everyone),
@@ -122,9 +129,9 @@ def batch_report(
     )
 
 
-def _locality(tasks: Sequence[TaskReport]) -> float:
-    near = sum(task.near for task in tasks)
-    return near / max(1, near + sum(task.rows_out for task in tasks))
+def _locality(tasks: Sequence[TaskReport], following: int) -> float:
+    near = sum(task.near.get(following, 0) for task in tasks)
+    return near / max(1, sum(task.came_out for task in tasks))
 
 
 def tasks_of(manifest: Manifest, number: int) -> list[TaskReport]:
@@ -178,16 +185,20 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
         latest=_latest(manifest, number) if keeps else None,
         pairs=_pairs(manifest, number),
         row_bytes=sum(task.bytes_out for task in tasks)
-        / max(1, sum(task.rows_out + task.near for task in tasks)),
+        / max(1, sum(task.came_out for task in tasks)),
         key_bytes=float(state_bytes.sum()) / max(1, sum(manifest.rows(number).values())),
     )
 
 
 def _pairs(manifest: Manifest, number: int) -> dict[int, KeyPairs]:
-    """Return the pairs of keys of a stage and the next, if they were counted."""
+    """Return the pairs of keys of a stage and of those that follow, where they were counted."""
     told = manifest.facts.get("pairs", ())
-    found = KeyPairs.from_bytes(b64decode(told[number])) if number < len(told) else KeyPairs.none()
-    return {number + 1: found} if found.counts.size else {}
+    if number >= len(told):
+        return {}
+    # In format 1 a stage has one that follows.
+    own = told[number] if isinstance(told[number], dict) else {number + 1: told[number]}
+    found = {int(stage): KeyPairs.from_bytes(b64decode(each)) for stage, each in own.items()}
+    return {stage: pairs for stage, pairs in found.items() if pairs.counts.size}
 
 
 def _latest(manifest: Manifest, number: int) -> int | None:

@@ -6,78 +6,43 @@ committed is not done again, and what was not is done anew under other names.
 
 from __future__ import annotations
 
-import json
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StructField, StructType
 
-from unskew.balance import Balancer, KeyPairs, Plan
+from unskew.balance import Balancer, Plan
 from unskew.balance.resizing import resized
 from unskew.errors import CheckpointTaken, WrongCheckpoint
 from unskew.operators.hop import Hop
-from unskew.operators.task_report import TaskReport
+from unskew.operators.parting import FOLDED, MOST_HOPS
 from unskew.spark.batch_report import BatchReport, batch_report, report_of
-from unskew.spark.columns import quoted
-from unskew.spark.nodes import Pins, live_executors
-from unskew.spark.pipeline_worker import (
-    PAIRS,
-    PARTS,
-    REPORT,
-    RESULT,
-    StageWork,
-    unpacked,
-    write_output,
-)
+from unskew.spark.pipeline_worker import StageWork
 from unskew.spark.planning import Planner
 from unskew.spark.replay import Order, order_of
-from unskew.spark.routing import Way, by_plan, route_to_all, send, with_placed
 from unskew.spark.settings import Settings
-from unskew.spark.shuffling import metered
 from unskew.spark.sinks import Output, Sink
 from unskew.spark.spark_checkpoint import SparkCheckpoint
-from unskew.spark.stages import Stage
+from unskew.spark.stage_jobs import Done, StageJobs
+from unskew.spark.stages import Stage, ends_of, followers_of
 from unskew.state import Checkpoint, Manifest
 from unskew.state.decision import Decision
-from unskew.state.runs import FLUSH, HASH, NO_WATERMARK
+from unskew.state.runs import FLUSH, NO_WATERMARK
 from unskew.state.versions import INITIAL, batch_of, version_of
 
 log = logging.getLogger("unskew.pipeline")
 
-_INSTANCE = "unskew_instance"
-
 _REPORTS = 100
 """Batches whose reports a driver holds, for listeners that are told late."""
-
-
-@dataclass(frozen=True)
-class _Done:
-    """What a stage did in a batch: the reports of its tasks, and what the merge of parts added."""
-
-    reports: list[TaskReport]
-    merged: list[str]
-    merge: dict[str, Any]
-    pairs: KeyPairs
-    shuffled: int
-
-    @property
-    def output(self) -> list[str]:
-        return [*(name for report in self.reports for name in report.output), *self.merged]
-
-    @property
-    def entries(self) -> dict[int, list[str]]:
-        """Files with what was folded for the next stage, by instance."""
-        return {report.instance: report.entries for report in self.reports if report.entries}
 
 
 @dataclass
@@ -87,15 +52,15 @@ class Cycle:
     Attributes
     ----------
     stages : sequence of Stage
-        In order.
+        In order: each comes after the one that feeds it.
     checkpoint : Checkpoint
         Of the state.
     spark_checkpoint : SparkCheckpoint
         Spark's own, which knows the watermark of each batch.
     order : Order
         Whether the source brings its rows in the same order again.
-    sink : Sink
-        Takes what comes out.
+    sinks : mapping of int to Sink
+        By the number of each stage that feeds no other: takes what comes out of it.
     settings : Settings
         How state is kept.
     before : callable
@@ -110,7 +75,7 @@ class Cycle:
     checkpoint: Checkpoint
     spark_checkpoint: SparkCheckpoint
     order: Order
-    sink: Sink
+    sinks: Mapping[int, Sink]
     settings: Settings = field(default_factory=Settings)
     before: Callable[[int], None] | None = None
     watch: Callable[[BatchReport], None] | None = None
@@ -120,10 +85,18 @@ class Cycle:
         self._driver = uuid4().hex[:12]
         self._next: tuple[int, list[Plan]] | None = None
         self._begun: float | None = None
-        self._pins = Pins()
+        self._jobs = StageJobs(self.checkpoint.output, pin=self.settings.pin)
         self._planner = Planner(beside=self.settings.plan_beside)
         self._asked_for: dict[str, int] = {}
         self.reports: dict[int, BatchReport] = {}
+
+    def until(self, is_over: Callable[[], bool]) -> None:
+        """Name what says whether the query is over."""
+        self._planner.until(is_over)
+
+    def close(self) -> None:
+        """Leave nothing behind that only a running query needs."""
+        self._planner.close()
 
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Do all of a batch, or what was left of it."""
@@ -229,23 +202,36 @@ class Cycle:
         self._next = (manifest.version, plans)
         return plans
 
-    def _run(self, df: DataFrame, version: int, base: Manifest, decision: Decision) -> list[_Done]:
-        """Run the stages, each as a job over what the one before has written.
+    def _run(self, df: DataFrame, version: int, base: Manifest, decision: Decision) -> list[Done]:
+        """Run the stages, each as a job over what the one that feeds it has written.
 
         So every job has one shuffle and returns what its tasks did as rows: whichever attempts
         Spark takes, their files and their reports are those of the same ones.
         """
-        rows, order = df, self.order
-        done: list[_Done] = []
+        done: list[Done] = []
         for number, stage in enumerate(self.stages):
+            rows, order = df, self.order
             work = self._work(number, version, base, decision)
-            if done:
-                work = replace(work, entries=done[-1].entries)
-            done.append(self._run_stage(stage, work, rows, order))
-            if number < len(self.stages) - 1:
-                rows = self._output(df.sparkSession, stage, done[-1].output).rows()
+            if stage.after is not None:
+                before = done[stage.after]
+                work = replace(work, entries=before.entries(number))
+                rows = self._passed_on(df.sparkSession, before, number)
                 order = order_of(rows)
+            done.append(self._jobs.run(stage, work, rows, order))
         return done
+
+    def _passed_on(self, spark: SparkSession, before: Done, number: int) -> DataFrame:
+        """Return the rows that a stage has to read, of what the one that feeds it has written."""
+        after = self.stages[number].after
+        assert after is not None
+        output = self._output(spark, self.stages[after], before.output)
+        followers = followers_of(self.stages, after)
+        if len(followers) == 1:
+            return output.rows()
+        output.schema = StructType([*output.schema, StructField(FOLDED, LongType())])
+        folded = F.coalesce(F.col(FOLDED), F.lit(0))
+        has = folded.bitwiseAND(F.lit(1 << followers.index(number)))
+        return output.rows().where(has == 0).drop(FOLDED)
 
     def _work(self, number: int, version: int, base: Manifest, decision: Decision) -> StageWork:
         plan = decision.plans[number]
@@ -264,78 +250,43 @@ class Cycle:
             watermark=self._reached(number, decision.watermark),
             most_bytes=self.settings.most_bytes,
             rehomed=plan.rehomed(earlier),
-            hop=self._hop(number, base, decision),
+            steps=self.stages[number].steps,
+            followers=followers_of(self.stages, number),
+            hops=self._hops(number, base, decision),
             speeds=self.settings.speeds.at(batch_of(version)) if self.settings.speeds else (),
         )
 
-    def _hop(self, number: int, base: Manifest, decision: Decision) -> Hop | None:
-        """Return the hop from a stage to the next, if rows of that may be folded where they are."""
-        if number + 1 == len(self.stages):
-            return None
-        stage, following = self.stages[number : number + 2]
-        # Without a merge there is nothing that a part of a state could be.
-        if following.taken is None or not following.operator.can_split:
-            return None
-        names = {field.name for field in stage.operator.output}
+    def _hops(self, number: int, base: Manifest, decision: Decision) -> dict[int, Hop]:
+        """Return the hops from a stage to those that follow, where rows may be folded for them."""
+        stage = self.stages[number]
+        types = {field.name: field.type for field in stage.passes}
         own = tuple(field.name for field in stage.operator.keys)
-        return Hop(
-            operator=following.operator,
-            plan=decision.plans[number + 1],
-            keys=following.taken.keys,
-            values=following.taken.values,
-            time=following.taken.time,
-            late=base.late(number + 1),
-            own=own if names.issuperset(own) and not stage.operator.windowed else (),
-            pairs=stage.balancer.counts_pairs,
-        )
-
-    def _run_stage(self, stage: Stage, work: StageWork, rows: DataFrame, order: Order) -> _Done:
-        """Run the tasks of a stage, then merge what they told of hot keys."""
-        plan = Plan.from_json(work.plan)
-        taken = rows.select(*stage.columns)
-        way = by_plan(taken, plan, F.col(HASH), order, seed=0, is_varied=False)
-        names = [quoted(name) for name in taken.columns]
-        if len(plan.placed):
-            taken, way = with_placed(taken, plan, way)
-        if stage.operator.looks_everywhere and plan.hot:
-            taken, way = route_to_all(taken, plan, way)
-        sent = self._sent(taken, plan.instances, way).select(*names)
-        with _not_adaptive(rows.sparkSession), metered(rows.sparkSession) as meter:
-            result = sent.mapInArrow(_function(work.run), RESULT).toArrow()
-        texts = result.column(REPORT).to_pylist()
-        reports = [TaskReport.from_json(json.loads(text)) for text in texts]
-        reports.sort(key=lambda report: report.instance)
-        if [report.instance for report in reports] != list(range(plan.instances)):
-            raise RuntimeError(
-                f"stage {stage.name!r} has {plan.instances} instances, and "
-                f"{[report.instance for report in reports]} told what they did; report this"
+        # A step may leave out a key, or make something else of it.
+        is_there = all(types.get(field.name) == field.type for field in stage.operator.keys)
+        found = {}
+        for following in followers_of(self.stages, number)[:MOST_HOPS]:
+            taken, operator = self.stages[following].taken, self.stages[following].operator
+            # Without a merge there is nothing that a part of a state could be.
+            if taken is None or not operator.can_split:
+                continue
+            found[following] = Hop(
+                operator=operator,
+                plan=decision.plans[following],
+                keys=taken.keys,
+                values=taken.values,
+                time=taken.time,
+                late=base.late(following),
+                own=own if is_there and not stage.operator.windowed else (),
+                pairs=stage.balancer.counts_pairs,
             )
-        began = perf_counter()
-        parts = unpacked(result.column(PARTS).to_pylist())
-        told = [each for each in result.column(PAIRS).to_pylist() if each is not None]
-        pairs = KeyPairs.together([KeyPairs.from_bytes(each) for each in told])
-        pairs = pairs.most(stage.balancer.counts_pairs)
-        if not parts:
-            return _Done(reports, [], {}, pairs, meter.written)
-        path = self.checkpoint.output / f"{work.name}-{work.stage}-merge.parquet"
-        rows_out = write_output([stage.operator.merge(pa.concat_batches(parts))], path)
-        facts = {"stage": work.stage, "rows_out": rows_out, "seconds": perf_counter() - began}
-        merged = [path.name] if rows_out else []
-        return _Done(reports, merged, facts, pairs, meter.written)
-
-    def _sent(self, rows: DataFrame, instances: int, way: Way) -> DataFrame:
-        """Return rows with their instances, which run where they did in the last batch."""
-        if not self.settings.pin or len(live_executors(rows.sparkSession)) < 2:
-            return send(rows, instances, way)
-        sent = send(rows, instances, way, _INSTANCE)
-        return self._pins.pin(sent, instances, _INSTANCE).drop(_INSTANCE)
+        return found
 
     def _manifest(
         self,
         version: int,
         base: Manifest,
         decision: Decision,
-        done: list[_Done],
+        done: list[Done],
         took: dict[str, float],
     ) -> Manifest:
         stages = [dict(shards) for shards in base.stages]
@@ -363,18 +314,27 @@ class Cycle:
             "tasks": [report.without_runs() for each in done for report in each.reports],
             "merges": [each.merge for each in done if each.merge],
             "shuffled": [each.shuffled for each in done],
-            "pairs": [b64encode(each.pairs.to_bytes()).decode() for each in done],
+            "pairs": [
+                {stage: b64encode(pairs.to_bytes()).decode() for stage, pairs in each.pairs.items()}
+                for each in done
+            ],
             **self._moved(base, decision),
         }
-        return Manifest(version, stages, done[-1].output, facts)
+        ends = {end: done[end].output for end in ends_of(self.stages)}
+        names = [name for each in ends.values() for name in each]
+        return Manifest(version, stages, names, facts, ends if len(ends) > 1 else {})
 
     def _reached(self, number: int, watermark: int) -> int:
         """Return the watermark of a stage: those before it may let rows out that are behind it."""
         if watermark in (NO_WATERMARK, FLUSH):
             return watermark
-        return watermark - sum(stage.operator.delay for stage in self.stages[:number])
+        before = self.stages[number].after
+        while before is not None:
+            watermark -= self.stages[before].operator.delay
+            before = self.stages[before].after
+        return watermark
 
-    def _flushed(self, number: int, done: _Done) -> int:
+    def _flushed(self, number: int, done: Done) -> int:
         """Return the end of the last window that has come out: rows for it are late from now on."""
         if not self.stages[number].operator.windowed:
             return NO_WATERMARK
@@ -396,17 +356,19 @@ class Cycle:
             ],
         }
 
-    def _remove_intermediate(self, done: list[_Done]) -> None:
-        """Remove what one stage has written for the next: nobody needs it any more."""
-        for each in done[:-1]:
-            folded = [name for names in each.entries.values() for name in names]
-            for name in (*each.output, *folded):
+    def _remove_intermediate(self, done: list[Done]) -> None:
+        """Remove what one stage has written for others: nobody needs it any more."""
+        ends = ends_of(self.stages)
+        for number, each in enumerate(done):
+            for name in () if number in ends else (*each.output, *each.folded):
                 (self.checkpoint.output / name).unlink(missing_ok=True)
 
     def _deliver(self, spark: SparkSession, manifest: Manifest) -> None:
-        """Give the sink a version, unless it is known to have it."""
+        """Give the sinks a version, unless all are known to have it."""
         if not self.checkpoint.is_done(manifest.version):
-            self.sink.write(self._output(spark, self.stages[-1], manifest.output), manifest.version)
+            for end, sink in self.sinks.items():
+                output = self._output(spark, self.stages[end], manifest.output_of(end))
+                sink.write(output, manifest.version)
             self.checkpoint.mark_done(manifest.version)
 
     def _output(self, spark: SparkSession, stage: Stage, names: Sequence[str]) -> Output:
@@ -449,26 +411,6 @@ class Cycle:
                 f"; start it with the checkpoint of Spark that it was written with, or name an "
                 f"empty folder for the state"
             )
-
-
-@contextmanager
-def _not_adaptive(spark: SparkSession) -> Iterator[None]:
-    """Keep Spark from leaving out instances that have no rows: they have state that may expire."""
-    name = "spark.sql.adaptive.enabled"
-    before = spark.conf.get(name) or "true"
-    spark.conf.set(name, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)
-
-
-def _function(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    # A small function of its own, as PySpark reads annotations.
-    def run(batches: Any) -> Any:
-        return work(batches)
-
-    return run
 
 
 def _for_instances(plan: Plan, stage: Stage) -> Plan:

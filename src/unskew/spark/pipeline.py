@@ -18,6 +18,7 @@ from unskew.balance import balancer as make_balancer
 from unskew.errors import BadParameter
 from unskew.operators import PerKey
 from unskew.operators.per_key import Expired, Function
+from unskew.operators.step import Step, StepFunction
 from unskew.parameters import whole_number
 from unskew.spark import stages
 from unskew.spark.aggregation_request import arrow_type
@@ -29,7 +30,7 @@ from unskew.spark.nodes import check_executors
 from unskew.spark.pipeline_query import PipelineQuery
 from unskew.spark.replay import check_checksums, order_of
 from unskew.spark.settings import Settings
-from unskew.spark.sinks import SinkLike, sink_of
+from unskew.spark.sinks import Sink, SinkLike, check_apart, sink_of
 from unskew.spark.spark_checkpoint import SparkCheckpoint
 from unskew.spark.stages import Bound, Keys, Stage
 from unskew.spark.versions import check_session
@@ -38,7 +39,9 @@ from unskew.state.files import local_folder
 
 
 class Pipeline:
-    """Chains of keyed stages with state, under a balancer that moves shards between instances.
+    """Keyed stages with state, under a balancer that moves shards between instances.
+
+    Each stage takes what comes out of one before it; one stage may feed several.
 
     A pipeline is a Structured Streaming query: sources, offsets, triggers and watermarks are
     Spark's. Its state is not: shards of keys live in files of their own, so that any executor can
@@ -112,9 +115,11 @@ class Pipeline:
         window: Column | None = None,
         mode: str = "update",
         name: str | None = None,
+        after: str | None = None,
     ) -> Pipeline:
         """Return the pipeline with a stage that counts the rows of each key, as ``count``."""
-        return self.aggregate(keys, {"count": count()}, window=window, mode=mode, name=name)
+        counted = {"count": count()}
+        return self.aggregate(keys, counted, window=window, mode=mode, name=name, after=after)
 
     def aggregate(
         self,
@@ -124,6 +129,7 @@ class Pipeline:
         window: Column | None = None,
         mode: str = "update",
         name: str | None = None,
+        after: str | None = None,
     ) -> Pipeline:
         """Return the pipeline with a stage that keeps aggregates of each key.
 
@@ -142,16 +148,19 @@ class Pipeline:
             row, with the aggregates of its key beside it, for the next stage.
         name : str, optional
             Of the stage.
+        after : str, optional
+            Name of the stage whose rows it takes; the last one that was added by default. One stage
+            may feed several.
         """
         if mode == "append":
             self._check_watermark('mode="append" gives windows when they are final')
         if mode == "rows":
             if window is not None:
                 raise BadParameter('mode="rows" lets every row through, and has no window')
-            made = stages.passing(self._input(), keys, aggregates)
+            made = stages.passing(self._input(after), keys, aggregates)
         else:
-            made = stages.aggregation(self._input(), keys, aggregates, window, mode)
-        return self.with_stage(made, name or f"aggregate {len(self.stages)}")
+            made = stages.aggregation(self._input(after), keys, aggregates, window, mode)
+        return self.with_stage(made, name or f"aggregate {len(self.stages)}", after)
 
     def per_key(
         self,
@@ -164,6 +173,7 @@ class Pipeline:
         expired: Expired | None = None,
         time: str | None = None,
         name: str | None = None,
+        after: str | None = None,
     ) -> Pipeline:
         """Return the pipeline with a stage that calls a function for each key.
 
@@ -179,8 +189,8 @@ class Pipeline:
             When state expires, in seconds of event time, and what then comes out.
         time : str, optional
             Column of event time; the one with the watermark by default.
-        name : str, optional
-            Of the stage.
+        name, after : str, optional
+            As of `aggregate`.
         """
         if ttl is not None:
             self._check_watermark("ttl= lets state expire")
@@ -191,12 +201,54 @@ class Pipeline:
             ttl=ttl,
             expired=expired,
         )
-        made = stages.per_key(self._input(), keys, operator, time)
-        return self.with_stage(made, name or f"per key {len(self.stages)}")
+        made = stages.per_key(self._input(after), keys, operator, time)
+        return self.with_stage(made, name or f"per key {len(self.stages)}", after)
+
+    def apply(
+        self, function: StepFunction, *, output: str | StructType, after: str | None = None
+    ) -> Pipeline:
+        """Return the pipeline with a step without state after a stage, run where its rows are.
+
+        It costs no exchange: the task of the stage calls the function with what comes out, and
+        what it returns goes on, or to the sink. Pairs of keys are counted of the columns as they
+        come out of it, if the keys of the stage are among them, by name and type.
+
+        Parameters
+        ----------
+        function : callable
+            Of a pyarrow RecordBatch, returns one; pure, as a task may run twice, and whatever rows
+            come in one call. With a key that is split it is called in the driver, too.
+        output : str or StructType
+            Columns that it returns, as Spark writes them: ``"tag string, reach long"``.
+        after : str, optional
+            Name of the stage, which feeds no other yet; the last one that was added by default.
+
+        Raises
+        ------
+        BadParameter
+            Before the first stage: that is what DataFrames are for.
+        """
+        if not self.stages:
+            raise BadParameter(
+                "a step comes after a stage; before the first one let Spark do it: Pipeline("
+                "df.select(...)), or df.mapInArrow(...)"
+            )
+        number = self._place(after)
+        assert number is not None
+        stage = self.stages[number]
+        following = stages.followers_of(self.stages, number)
+        if following:
+            raise BadParameter(
+                f"stage {stage.name!r} feeds {self.stages[following[0]].name!r} already; put the "
+                f"step before the stages that get its rows"
+            )
+        step = Step(function, arrow_schema(output))
+        made = replace(stage, steps=(*stage.steps, step), output=_columns(output))
+        return self._with((*self.stages[:number], made, *self.stages[number + 1 :]))
 
     def start(
         self,
-        sink: SinkLike,
+        sink: SinkLike | Mapping[str, SinkLike],
         checkpoint: str | os.PathLike[str],
         *,
         state: str | os.PathLike[str] | None = None,
@@ -211,9 +263,10 @@ class Pipeline:
 
         Parameters
         ----------
-        sink : str, path, Sink or callable
+        sink : str, path, Sink or callable, or a mapping of str to them
             A folder for Parquet files, "console", a `MemorySink`, or a function of a DataFrame and
             a number, which grows with every call but for one that is made again after a failure.
+            Where the pipeline ends in several stages, one for each by the name of the stage.
         checkpoint : path
             Folder of Spark's checkpoint, and of the state unless that is named.
         state : path, optional
@@ -235,7 +288,7 @@ class Pipeline:
         """
         if not self.stages:
             raise BadParameter("a pipeline needs a stage; add one with .aggregate or .per_key")
-        target = sink_of(sink)
+        sinks = self._sinks(sink)
         folder = local_folder(checkpoint)
         own = Checkpoint(folder / "unskew" if state is None else local_folder(state))
         stages = self._fitting(own)
@@ -246,7 +299,7 @@ class Pipeline:
             checkpoint=own,
             spark_checkpoint=SparkCheckpoint(folder / "spark"),
             order=order_of(self.df),
-            sink=target,
+            sinks=sinks,
             settings=settings or Settings(),
             before=before,
             watch=watch,
@@ -262,7 +315,29 @@ class Pipeline:
         started = writer.start()
         register(str(started.runId), cycle)
         ends = bool(trigger.get("availableNow") or trigger.get("once"))
-        return PipelineQuery(started._jsq, cycle, self.df, ends=ends)
+        query = PipelineQuery(started._jsq, cycle, self.df, ends=ends)
+        cycle.until(query.is_over)
+        return query
+
+    def _sinks(self, given: SinkLike | Mapping[str, SinkLike]) -> dict[int, Sink]:
+        """Return the sink of each stage that feeds no other."""
+        ends = {self.stages[number].name: number for number in stages.ends_of(self.stages)}
+        names = ", ".join(map(repr, ends))
+        if not isinstance(given, Mapping):
+            if len(ends) > 1:
+                raise BadParameter(
+                    f"the pipeline ends in {len(ends)} stages, {names}, and each has a sink of its "
+                    f"own: start({{name: sink, ...}}, ...), not {given!r}"
+                )
+            given = dict.fromkeys(ends, given)
+        if set(given) != set(ends):
+            raise BadParameter(
+                f"sinks are for the stages that feed no other, {names}, each of them, and those "
+                f"given are for {', '.join(map(repr, given)) or 'none'}"
+            )
+        made = {number: sink_of(given[name]) for name, number in ends.items()}
+        check_apart(made.values())
+        return made
 
     def _fitting(self, checkpoint: Checkpoint) -> tuple[Stage, ...]:
         """Return the stages, with as many shards as the checkpoint has unless that was asked."""
@@ -296,16 +371,30 @@ class Pipeline:
                 f'df.withWatermark("time", "10 minutes")'
             )
 
-    def _input(self) -> DataFrame:
-        """Return a DataFrame with the columns that the next stage gets."""
-        if not self.stages:
-            return self.df
-        return self.df.sparkSession.createDataFrame([], self.stages[-1].output)
+    def _place(self, after: str | None) -> int | None:
+        """Return the number of a stage by its name, or of the last one; None if there is none."""
+        names = [stage.name for stage in self.stages]
+        if after is None:
+            return len(names) - 1 if names else None
+        if after not in names:
+            raise BadParameter(
+                f"after={after!r} is no stage; there are {', '.join(map(repr, names)) or 'none'}"
+            )
+        return names.index(after)
 
-    def with_stage(self, bound: Bound, name: str) -> Pipeline:
+    def _input(self, after: str | None) -> DataFrame:
+        """Return a DataFrame with the columns that the next stage gets."""
+        number = self._place(after)
+        if number is None:
+            return self.df
+        return self.df.sparkSession.createDataFrame([], self.stages[number].output)
+
+    def with_stage(self, bound: Bound, name: str, after: str | None = None) -> Pipeline:
         """Return the pipeline with one more stage, of an operator that is bound to its input."""
         if any(stage.name == name for stage in self.stages):
             raise BadParameter(f"there is a stage {name!r} already; call this one otherwise")
+        number = self._place(after)
+        is_next = number is None or number == len(self.stages) - 1
         stage = Stage(
             name=name,
             operator=bound.operator,
@@ -316,12 +405,17 @@ class Pipeline:
             instances=self.instances,
             shards=self.shards,
             balancer=self._balancer(),
+            after=number,
+            after_name=None if number is None or is_next else self.stages[number].name,
         )
+        return self._with((*self.stages, stage))
+
+    def _with(self, changed: tuple[Stage, ...]) -> Pipeline:
         added = type(self)(
             self.df, instances=self.instances, shards=self.shards, balancer=self.balancer
         )
         added._is_given = self._is_given
-        added.stages = (*self.stages, stage)
+        added.stages = changed
         return added
 
     def _balancer(self) -> Balancer:
@@ -334,9 +428,14 @@ class Pipeline:
 
 def arrow_schema(given: str | StructType) -> pa.Schema:
     """Return the Arrow columns of what Spark writes as text or a StructType."""
+    kind = _columns(given)
+    return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in kind])
+
+
+def _columns(given: str | StructType) -> StructType:
     kind = StructType.fromDDL(given) if isinstance(given, str) else given
     if not isinstance(kind, StructType):
         raise BadParameter(
             f'columns are named and typed, as in "n long, at timestamp", not {given!r}'
         )
-    return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in kind])
+    return kind

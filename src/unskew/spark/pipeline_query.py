@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -32,7 +33,21 @@ class PipelineQuery(StreamingQuery):
         done = super().awaitTermination() if timeout is None else super().awaitTermination(timeout)
         if self._ends and not self.isActive and self.exception() is None:
             self._settle()
+        if self.is_over():
+            self._cycle.close()
         return done
+
+    def stop(self) -> None:
+        """Stop the query, and what it has running in the driver."""
+        super().stop()
+        self._cycle.close()
+
+    def is_over(self) -> bool:
+        """Return whether it will do no more, as it does when Spark is gone."""
+        try:
+            return not self.isActive
+        except (Py4JError, OSError):
+            return True
 
     def flush(self) -> None:
         """Let all state expire that ever would, and have what comes of it; the query must be over.

@@ -24,9 +24,11 @@ from unskew.errors import DamagedCheckpoint
 from unskew.kernel import compiling
 from unskew.operators import Operator
 from unskew.operators.base import TIME
-from unskew.operators.hop import Hop, Hopping
+from unskew.operators.hop import Hop
 from unskew.operators.matching import match
-from unskew.operators.task import Work, task_of
+from unskew.operators.parting import Parting
+from unskew.operators.step import Step, stepped
+from unskew.operators.task import Task, Work, task_of
 from unskew.operators.task_report import TaskReport
 from unskew.spark.collecting import spare_what_is_loaded
 from unskew.spark.nodes import node
@@ -38,9 +40,9 @@ from unskew.state.segment import SegmentReader
 
 REPORT, PARTS, PAIRS = "report", "parts", "pairs"
 """Columns of the one row that a task returns: what it did, its parts of hot keys, and the pairs of
-keys that it has counted."""
+keys that it has counted, for each of its hops."""
 
-RESULT = f"{REPORT} string, {PARTS} binary, {PAIRS} binary"
+RESULT = f"{REPORT} string, {PARTS} binary, {PAIRS} array<binary>"
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -76,8 +78,12 @@ class StageWork:
         Entries that a task holds.
     rehomed : Rehomed
         Keys that are in other shards than in the batch before.
-    hop : Hop, optional
-        To the stage that follows, where rows may stay on their instance.
+    steps : tuple of Step
+        What is made of the rows that come out, one after the other.
+    followers : tuple of int
+        Numbers of the stages that follow.
+    hops : dict of int to Hop
+        To those of them for which rows may stay on their instance.
     entries : dict of int to list of str
         By instance, files with what the stage before has folded for it.
     speeds : sequence of float
@@ -96,7 +102,9 @@ class StageWork:
     watermark: int
     most_bytes: int
     rehomed: Rehomed
-    hop: Hop | None = None
+    steps: tuple[Step, ...] = ()
+    followers: tuple[int, ...] = ()
+    hops: Mapping[int, Hop] = field(default_factory=dict)
     entries: Mapping[int, Sequence[str]] = field(default_factory=dict)
     speeds: Sequence[float] = ()
 
@@ -131,15 +139,17 @@ class StageWork:
         task = task_of(work, reader)
         report = task.report
         output = checkpoint.output / f"{name}.parquet"
-        hopping = None if self.hop is None else Hopping(self.hop, instance, self.most_bytes // 2)
-        came = _counted(task.run(_rows(batches, self.operator)), report)
-        left = came if hopping is None else map(hopping.part, came)
+        parting = None
+        if self.hops:
+            parting = Parting(self.followers, self.hops, instance, self.most_bytes // 2)
+        came = _counted(self._stepped(task, _rows(batches, self.operator)), report)
+        left = came if parting is None else map(parting.part, came)
         report.rows_out = write_output(left, output)
         report.output = [output.name] if report.rows_out else []
-        pairs = None
-        if hopping is not None:
+        pairs: dict[int, bytes] = {}
+        if parting is not None:
             with task.busy():
-                pairs = _end_hop(hopping, checkpoint.output / f"{name}.entries.arrow", report)
+                pairs = _end_hops(parting, checkpoint.output / name, report)
         report.checked = reader.read_bytes - before
         if work.segment.exists():
             reader.trust(work.segment.name)
@@ -151,9 +161,21 @@ class StageWork:
         columns = [
             pa.array([json.dumps(report.to_json())], pa.string()),
             pa.array([_packed(task.parts)], pa.binary()),
-            pa.array([pairs], pa.binary()),
+            # In the order of the hops; a hop without pairs has none.
+            pa.array([[pairs.get(number) for number in sorted(self.hops)]], pa.list_(pa.binary())),
         ]
         yield pa.RecordBatch.from_arrays(columns, names=[REPORT, PARTS, PAIRS])
+
+    def _stepped(self, task: Task, rows: Batches) -> Batches:
+        """Return what the steps make of what comes out."""
+        output = task.run(rows)
+        if not self.steps:
+            yield from output
+            return
+        for batch in output:
+            with task.busy():
+                made = stepped(batch, self.steps)
+            yield made
 
     def _base(self, checkpoint: Checkpoint) -> Manifest | None:
         """Return the manifest that the driver has seen: without it, state would seem empty."""
@@ -171,16 +193,16 @@ class StageWork:
 def _counted(output: Batches, report: TaskReport) -> Batches:
     """Return what comes out, and count its bytes."""
     for batch in output:
+        report.came_out += batch.num_rows
         report.bytes_out += batch.nbytes
         yield batch
 
 
-def _end_hop(hopping: Hopping, path: Path, report: TaskReport) -> bytes | None:
+def _end_hops(parting: Parting, path: Path, report: TaskReport) -> dict[int, bytes]:
     """Write what was folded here; return the pairs that were counted."""
-    report.entries = [path.name] if hopping.write(path) else []
-    report.near, report.near_late = hopping.near, hopping.late
-    pairs = hopping.pairs
-    return pairs.to_bytes() if pairs.counts.size else None
+    report.entries = parting.write(path)
+    report.near, report.near_late = parting.near, parting.late
+    return parting.pairs
 
 
 def write_output(output: Iterable[pa.RecordBatch], path: Path) -> int:

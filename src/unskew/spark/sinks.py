@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -149,11 +149,11 @@ class FunctionSink(Sink):
     """A function of the user's own, called with a DataFrame and the number of the version."""
 
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
-        self._function = function
+        self.function = function
 
     def write(self, output: Output, version: int) -> None:
         """Call it."""
-        self._function(output.rows(), version)
+        self.function(output.rows(), version)
 
 
 SinkLike = str | os.PathLike[str] | Sink | Callable[[DataFrame, int], None]
@@ -176,6 +176,29 @@ def sink_of(given: object) -> Sink:
         f'a sink is a folder for Parquet files, "console", MemorySink() or a function of a '
         f"DataFrame and the number of the version, not {given!r}"
     )
+
+
+def check_apart(sinks: Iterable[Sink]) -> None:
+    """Refuse one sink for two stages: what it has of a version it takes for all of it.
+
+    Raises
+    ------
+    BadParameter
+        If two are the same, or have the same folder.
+    """
+    known: list[object] = []
+    for sink in sinks:
+        own: object = sink
+        if isinstance(sink, ParquetSink):
+            own = sink.folder.resolve()
+        elif isinstance(sink, FunctionSink):
+            own = sink.function
+        if own in known:
+            raise BadParameter(
+                f"two stages cannot share the sink {own!s}: a version is there once; give each its "
+                f"own"
+            )
+        known.append(own)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -19,6 +19,7 @@ from unskew.errors import BadParameter
 from unskew.operators import Aggregation, Operator, PerKey
 from unskew.operators.base import TIME
 from unskew.operators.passing import Passing
+from unskew.operators.step import Step
 from unskew.spark.aggregation_request import Request, arrow_type, resolved
 from unskew.spark.columns import key_columns, quoted
 from unskew.state import Spec
@@ -67,6 +68,12 @@ class Stage:
         What a checkpoint must agree with, if that is more than the operator says.
     taken : Taken, optional
         The same columns by name, where it takes them as they are.
+    after : int or None
+        Number of the stage that feeds it; None for the first, which the source does.
+    after_name : str or None
+        Its name, where it is not the one before in the list.
+    steps : tuple of Step
+        What is made of the rows that come out, in the same task; `output` is what is left then.
     """
 
     name: str
@@ -78,6 +85,14 @@ class Stage:
     balancer: Balancer
     kind: str = ""
     taken: Taken | None = None
+    after: int | None = None
+    after_name: str | None = None
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def passes(self) -> Sequence[pa.Field]:
+        """Return the columns of what comes out, after the steps."""
+        return list(self.steps[-1].output) if self.steps else self.operator.output
 
     @property
     def spec(self) -> Spec:
@@ -89,7 +104,18 @@ class Stage:
             self.shards,
             tuple(f"{field.name}: {field.type}" for field in fields),
             self.operator.appends,
+            self.after_name,
         )
+
+
+def followers_of(stages: Sequence[Stage], number: int) -> tuple[int, ...]:
+    """Return the numbers of the stages that one feeds."""
+    return tuple(place for place, stage in enumerate(stages) if stage.after == number)
+
+
+def ends_of(stages: Sequence[Stage]) -> tuple[int, ...]:
+    """Return the numbers of the stages that feed no other: what comes out of them is for sinks."""
+    return tuple(place for place in range(len(stages)) if not followers_of(stages, place))
 
 
 class Bound(NamedTuple):

@@ -33,6 +33,8 @@ class Spec:
         The columns of its state, keys included, with their types.
     appends : bool, default False
         Whether rows of newer runs add to those of older ones.
+    after : str, optional
+        Name of the stage that feeds it, where that is not the one named before it.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Spec:
     shards: int
     state: tuple[str, ...]
     appends: bool = False
+    after: str | None = None
 
 
 class Checkpoint:

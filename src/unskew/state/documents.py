@@ -10,8 +10,9 @@ from zlib import crc32
 from unskew.errors import DamagedCheckpoint, NewerCheckpoint
 from unskew.state.files import create
 
-FORMAT = 1
-"""Version of everything under a checkpoint; it grows when older readers would misread it."""
+FORMAT = 2
+"""Version of everything under a checkpoint; it grows when older readers would misread it: with 2 a
+stage may feed several others."""
 
 
 def write_document(path: Path, kind: str, body: dict[str, Any]) -> None:

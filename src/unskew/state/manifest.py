@@ -52,12 +52,15 @@ class Manifest:
         Names of the files with what came out, in order.
     facts : mapping
         Whose batch it was, what was measured, and the watermark.
+    ends : mapping of int to sequence of str, default none
+        Of a pipeline that ends in several stages: which of the files came out of each.
     """
 
     version: int
     stages: Sequence[Shards]
     output: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    ends: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, stages: int) -> Manifest:
@@ -76,6 +79,10 @@ class Manifest:
     def files(self) -> set[str]:
         """Return the names of all segment files that hold state."""
         return {run.file for run in self.runs()}
+
+    def output_of(self, stage: int) -> Sequence[str]:
+        """Return the names of the files that came out of one of the stages that are last."""
+        return self.ends.get(stage, ()) if self.ends else self.output
 
     def late(self, stage: int) -> int:
         """Return the time up to which rows that came to a stage are late."""
@@ -108,6 +115,7 @@ class Manifest:
             ],
             "output": list(self.output),
             "facts": dict(self.facts),
+            "ends": [[stage, list(names)] for stage, names in self.ends.items()],
         }
 
     @classmethod
@@ -121,4 +129,6 @@ class Manifest:
             }
             for shards in data["stages"]
         ]
-        return cls(data["version"], stages, data["output"], data["facts"])
+        # Manifests of format 1 are of chains.
+        ends = {stage: tuple(files) for stage, files in data.get("ends", ())}
+        return cls(data["version"], stages, data["output"], data["facts"], ends)

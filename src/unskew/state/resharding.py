@@ -242,7 +242,7 @@ def _commit(
     output = () if is_done else tuple(manifest.output)
     for name in output:
         _copy(store.output / name, made.output / name)
-    made.commit(Manifest(version, stages, output, facts))
+    made.commit(Manifest(version, stages, output, facts, {} if is_done else manifest.ends))
     if is_done:
         made.mark_done(version)
 
