@@ -123,12 +123,12 @@ COSTLY = np.flatnonzero(Plan.even(SHARDS, 2).shard_of(hash_keys(np.arange(SHARDS
 
 
 class Uneven(Count):
-    """A count in which rows of some keys wait, and others do not."""
+    """A count in which rows of some keys wait five times as long as others."""
 
     def update(self, states: Any, groups: Any, *values: Any) -> Any:
-        """Wait for those that cost something, then count."""
+        """Wait, then count."""
         costly = np.count_nonzero(np.isin(values[0].to_numpy() % SHARDS, COSTLY))
-        time.sleep(costly * 3 * ROW)
+        time.sleep((groups.size + 4 * costly) * ROW)
         return super().update(states, groups, *values)
 
 
@@ -140,10 +140,10 @@ def test_busy_time_is_balanced_and_not_the_number_of_rows(
     counted = pipeline.aggregate("key", {"n": Uneven().of("number")})
     sink, reports = run(counted, tmp_path)
     spread = [1 - busy.min() / busy.max() for busy in map(busy_of, reports)]
+    # Both have as many rows at first, and by those nothing would move.
+    assert np.ptp(reports[0].loads[0]) == 0
     assert spread[0] > 0.6
     assert min(spread[2:]) < 0.3
-    # What costs nothing went the other way: as many rows on both would be as uneven as at first.
-    assert np.ptp(reports[-1].loads[0]) > 0.1 * ROWS
     assert {row["key"]: row["n"] for row in sink.rows()} == dict.fromkeys(
         range(SHARDS), FILES * ROWS // SHARDS
     )
