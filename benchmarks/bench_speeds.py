@@ -42,7 +42,7 @@ from unskew.spark.speeds import speed_here
 SPEEDS = (1.0, 1.0, 0.3)
 CORES = 2
 INSTANCES = CORES * len(SPEEDS)
-DELAY = 100e-6
+DELAY = 200e-6
 KEYS = 2000
 HOT = 0.32
 PARTITIONS = (3, 6, 12, 24, 48, 96)
@@ -282,10 +282,10 @@ def shards(scratch: str, rows: int, batches: int) -> None:
 
 
 PARTS: dict[str, tuple[Callable[[str, int, int], None], int, int]] = {
-    "uniform": (uniform, 200_000, 5),
-    "hot": (hot, 200_000, 5),
-    "baselines": (baselines, 200_000, 4),
-    "shards": (shards, 200_000, 8),
+    "uniform": (uniform, 75_000, 4),
+    "hot": (hot, 75_000, 4),
+    "baselines": (baselines, 25_000, 4),
+    "shards": (shards, 75_000, 8),
 }
 
 
