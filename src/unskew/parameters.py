@@ -59,6 +59,7 @@ def number(
     above: float | None = None,
     least: float | None = None,
     below: float | None = None,
+    most: float | None = None,
 ) -> float:
     """Return `value` as a float if it is a number within the bounds that are given."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
@@ -72,6 +73,8 @@ def number(
         wanted.append((f"at least {least:g}", value >= least))
     if below is not None:
         wanted.append((f"below {below:g}", value < below))
+    if most is not None:
+        wanted.append((f"at most {most:g}", value <= most))
     if not all(fits for _, fits in wanted):
         raise BadParameter(
             f"{name} must be {' and '.join(text for text, _ in wanted)}, not {value}"

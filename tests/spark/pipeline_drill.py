@@ -3,7 +3,8 @@
 Run as a script: ``pipeline_drill.py FOLDER BATCHES [POINT BATCH]``. Counts an endless stream into
 FOLDER until it has so many batches, or kills itself and its JVM at the point; its workers end by
 themselves. With JOB=join it joins two of them, with JOB=hop it counts by another key before, with
-JOB=branch twice after that, into FOLDER/out and FOLDER/out-again.
+JOB=branch twice after that, into FOLDER/out and FOLDER/out-again, with JOB=consistent the speeds of
+instances, or executors, change, and shards follow them.
 Garbage is removed after GRACE seconds, none by default. A file FOLDER/begun appears when the first
 batch of a run begins.
 """
@@ -31,13 +32,15 @@ from spark.replay_drill import executors
 from unskew.aggregates import Count, Groups
 from unskew.operators.base import Changes
 from unskew.operators.interval_join import LEFT_ROW, IntervalJoin
-from unskew.spark import Pipeline, Settings, join, sinks
+from unskew.spark import Pipeline, Settings, Speeds, join, sinks
 from unskew.state import Checkpoint, shards
 from unskew.state.versions import version_of
 
 ROWS = 3000
 JOINED = 150
 """Rows of a batch of each of two streams that are joined."""
+
+SPEEDS = Speeds((1, 1, 0.3), {2: (0.3, 1, 1), 4: (1, 0.3, 1)})
 
 POINTS = [
     "after the plan",
@@ -97,7 +100,12 @@ def main() -> None:
             folder / "checkpoint",
             before=lambda _: (folder / "begun").touch(),
             watch=lambda report: (folder / f"batch-{report.batch}").touch(),
-            settings=Settings(kept=3, grace=float(os.environ.get("GRACE", "0")), clean_every=2),
+            settings=Settings(
+                kept=3,
+                grace=float(os.environ.get("GRACE", "0")),
+                clean_every=2,
+                speeds=SPEEDS if os.environ.get("JOB") == "consistent" else None,
+            ),
         )
         while query.isActive and not (folder / f"batch-{batches - 1}").exists():
             query.awaitTermination(1)
@@ -172,7 +180,25 @@ def joining(spark: SparkSession, point: str | None, at: int) -> Pipeline:
         )
 
 
-JOBS = {"count": counting, "join": joining, "hop": hopping, "branch": branching}
+def following(spark: SparkSession, point: str | None, at: int) -> Pipeline:
+    """Return the pipeline that counts, on instances whose speeds change."""
+    rows = killed_in_route(endless(spark, ROWS), point, at * ROWS)
+    count = KillingCount(at, point or "", os.getpgid(0), wait=1e-4)
+    pipeline = Pipeline(
+        rows.select(key_of(F.col("value")).alias("key"), "value"),
+        instances=3,
+        balancer="consistent",
+    )
+    return pipeline.aggregate("key", {"n": count.of("value")}, name="count")
+
+
+JOBS = {
+    "count": counting,
+    "join": joining,
+    "hop": hopping,
+    "branch": branching,
+    "consistent": following,
+}
 
 
 def kill_executor(spark: SparkSession, signal_file: Path) -> None:
@@ -227,14 +253,16 @@ def killed_in_route(rows: DataFrame, point: str | None, first: int) -> DataFrame
 class KillingCount(Count):
     """A count that kills everything at the first row of a batch, or where its state is written."""
 
-    def __init__(self, at: int, point: str, group: int) -> None:
-        self.at, self.point, self.group = at, point, group
+    def __init__(self, at: int, point: str, group: int, wait: float = 0.0) -> None:
+        self.at, self.point, self.group, self.wait = at, point, group, wait
 
     def __repr__(self) -> str:
         return "Count()"
 
     def update(self, states: pa.Array, groups: Groups, *values: pa.Array) -> pa.Array:
-        if len(values[0]) and values[0][0].as_py() >= self.at * ROWS:
+        time.sleep(self.wait * groups.size)
+        is_now = len(values[0]) and values[0][0].as_py() >= self.at * ROWS
+        if is_now and self.point in IN_WORKERS:
             if self.point == "in the operator":
                 kill(self.group)
             # The worker that this runs in is not asked for anything after.

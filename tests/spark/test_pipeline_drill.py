@@ -20,7 +20,10 @@ from pyspark.sql import SparkSession
 from spark.pipeline_drill import BETWEEN, EXECUTOR, POINTS, plain, plain_pairs
 
 from unskew.apps.following import watermarks
+from unskew.balance import Plan
 from unskew.spark import read_state
+from unskew.state import Checkpoint
+from unskew.state.versions import version_of
 
 pytestmark = pytest.mark.drill
 
@@ -104,6 +107,16 @@ def pairs_difference(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
     return batches, (wanted - got).total(), (got - wanted).total()
 
 
+def followed(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
+    """Return the difference of counts, of a run whose shards and hot keys went after the speeds."""
+    found = difference(spark, folder)
+    checkpoint = Checkpoint(folder / "checkpoint" / "unskew")
+    plan = checkpoint.decided(version_of(found[0] - 1)).plans[0]
+    assert plan.hot
+    assert plan.moves(Plan.even(plan.shards, plan.instances))
+    return found
+
+
 def both_differences(spark: SparkSession, folder: Path) -> tuple[int, int, int]:
     """Return the batches of which both sinks have all, and what they have lost and doubled."""
     first = difference(spark, folder, stage=1)
@@ -116,6 +129,7 @@ DIFFERENCES: dict[str, Callable[[SparkSession, Path], tuple[int, int, int]]] = {
     "count": difference,
     "join": pairs_difference,
     "hop": partial(difference, stage=1),
+    "consistent": followed,
     "branch": both_differences,
 }
 
@@ -140,7 +154,7 @@ OF_BRANCHES = ("in the operator", "before the manifest", "after the manifest", B
         *(("count", point) for point in POINTS),
         *(
             (job, point)
-            for job in ("join", "hop")
+            for job in ("join", "hop", "consistent")
             for point in POINTS
             if point not in AFTER_THE_SINK
         ),

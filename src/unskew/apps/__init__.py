@@ -1,12 +1,15 @@
 """Apps: whole jobs on Spark, built on the public API alone; `unskew run APP` runs one."""
 
 from unskew.apps.base import App, Batch, Options, Summary
+from unskew.apps.bayes import Bayes
 from unskew.apps.regions import TrendsByRegion
 from unskew.apps.rides import NearbyTaxis
 from unskew.apps.trending import Trending
 from unskew.errors import BadParameter
 
-APPS: dict[str, type[App]] = {app.name: app for app in (Trending, NearbyTaxis, TrendsByRegion)}
+APPS: dict[str, type[App]] = {
+    app.name: app for app in (Trending, NearbyTaxis, TrendsByRegion, Bayes)
+}
 """By name."""
 
 

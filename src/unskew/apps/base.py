@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from unskew.spark import Balance
+from unskew.spark import Balance, Speeds
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Options:
         Compute everything again with plain Spark, and compare.
     stable : bool, default False
         Whether what belongs together in a generated stream stays the same.
+    speeds : Speeds, optional
+        Of executors, some of which are slowed.
     """
 
     source: str
@@ -54,6 +56,7 @@ class Options:
     seed: int
     verify: bool
     stable: bool = False
+    speeds: Speeds | None = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
     """Yield a session, and stop it.
 
     On a local master everything listens on the loopback address alone, and Python workers are this
-    Python.
+    Python. Where there may be several executors, instances of pipelines stay on theirs.
 
     Parameters
     ----------
@@ -53,6 +53,12 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config(
             "spark.local.dir", str(scratch / "local")
+        )
+    if not re.match(r"local($|\[)", master):
+        # Else its executors would write into the folder that Spark is installed in.
+        os.environ.setdefault("SPARK_WORKER_DIR", str(scratch / "workers"))
+        builder = builder.config("spark.locality.wait", "30s").config(
+            "spark.shuffle.reduceLocality.enabled", "false"
         )
     try:
         spark = builder.getOrCreate()

@@ -36,6 +36,8 @@ class Balancer(ABC):
     shards_wanted : int
         Shards that there should be, where those that there are are too few, else 0. A plan keeps
         those that it has: it is for an engine to make more.
+    shards_per_instance : int
+        Shards that it should have for each instance from the start, unless others are asked for.
     """
 
     name: ClassVar[str]
@@ -43,6 +45,7 @@ class Balancer(ABC):
     is_joint: ClassVar[bool] = False
     counts_pairs: int = 0
     shards_wanted: int = 0
+    shards_per_instance: ClassVar[int] = 1
     thinks_beside: ClassVar[bool] = True
 
     @property

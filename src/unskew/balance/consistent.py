@@ -107,6 +107,7 @@ class Consistent(Balancer):
     """
 
     name: ClassVar[str] = "consistent"
+    shards_per_instance: ClassVar[int] = 100
 
     def __init__(
         self,

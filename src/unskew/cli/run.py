@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 GROUPING = "frugal"
 """What balances an app unless another is named."""
 
+INSTANCES = 16
+"""Unless told otherwise."""
+
+CORES = 2
+"""Of each executor that is started for --speeds, and instances."""
+
 SHOWN = 12
 """Batches in the live table; older ones scroll out of it."""
 
@@ -42,6 +48,8 @@ Examples:
   unskew run rides --verify --out result           a join of two streams, its state moves
   unskew run rides --balancer static               the same, and nothing moves
   unskew run regions --verify                      two keys in a row that live together
+  unskew run bayes --speeds 1,1,0.3 --verify       three executors, one is slow
+  unskew run bayes --speeds 1,1,0.3 --change 5:0.3,1,1     and then another
   unskew run --json - --batches 5
 
 \b
@@ -60,6 +68,9 @@ What --out holds:
   pairs/version=N  of rides: Parquet, every order with each report of a taxi in
                    its cell in the 5 minutes before, or with none
   hashtags/version=N  of regions: Parquet, updates; of a hashtag the last counts
+  counters/version=N  of bayes: Parquet, updates; of a value and class the last
+  classified/batch=N  of bayes: Parquet, examples of the second stream, each with
+                   its class and the one that was found
   report.html      the last run as charts
   checkpoint       where the next run goes on
 
@@ -77,6 +88,21 @@ What regions adds to --json:
   shuffle_bytes      that went through the exchange between them, by Spark's count
   hash_shuffle_bytes what it would have been by the hash of the hashtag
   moves              keys and shards that went to other instances
+
+\b
+What bayes adds to --json:
+  utilisation_spread     of the last batch: how much longer the busiest instance
+                         was busy than the idlest, in parts of its time
+  utilisation_spreads    of every batch
+  convergence            batches until the spread was below 0.15: from the first,
+                         then from each --change; null where it was not
+  virtual_workers        shards
+  virtual_workers_wanted how many there should be, 0 if there are enough; unskew
+                         state --reshard makes more
+  migrations, migrated_bytes  as of rides
+  slowed_by              how executors were slowed: quota, delay or null
+  accuracy               part of the second stream whose class was found
+  majority               the same, were all of the largest class
 """,
 )
 @click.argument("name", metavar="[APP]", default="trending")
@@ -96,17 +122,35 @@ What regions adds to --json:
 )
 @click.option("--grouping", help=f"Sends the rows, of trending.  [default: {GROUPING}]")
 @click.option(
-    "--balancer", help="Moves the state, of rides and regions.  [default: ls-stream, locality]"
+    "--balancer",
+    help="Moves the state, of rides, regions and bayes.  [default: ls-stream, locality, "
+    "consistent]",
 )
 @click.option("--stable", is_flag=True, help="Hashtags stay in their regions, of regions.")
-@click.option("--instances", type=click.IntRange(1, 1024), default=16, show_default=True)
+@click.option(
+    "--speeds",
+    metavar="S,S,...",
+    help="Start as many executors on this machine, slowed to these parts of their speed, of bayes: "
+    "by a CPU quota where the system allows it, else by waiting.",
+)
+@click.option(
+    "--change",
+    "changes",
+    multiple=True,
+    metavar="BATCH:S,S,...",
+    help="Other --speeds from a batch on; may be given again.",
+)
+@click.option(
+    "--instances",
+    type=click.IntRange(1, 1024),
+    help=f"[default: {INSTANCES}, or {CORES} for each of --speeds]",
+)
 @click.option("--batches", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--rows", type=click.IntRange(min=1), help="In a batch.  [default: by app]")
 @click.option(
     "--master",
-    default="local[*]",
-    show_default=True,
-    help="Where Spark runs; on several machines all must see --out, and the files.",
+    help="Where Spark runs; on several machines all must see --out, and the files.  [default: "
+    "local[*], or executors on this machine with --speeds]",
 )
 @click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True)
 @click.option("--verify", is_flag=True, help="Compute it all again with plain Spark, and compare.")
@@ -132,10 +176,12 @@ def run_command(
     grouping: str | None,
     balancer: str | None,
     stable: bool,
-    instances: int,
+    speeds: str | None,
+    changes: tuple[str, ...],
+    instances: int | None,
     batches: int,
     rows: int | None,
-    master: str,
+    master: str | None,
     seed: int,
     verify: bool,
     out: Path | None,
@@ -154,6 +200,7 @@ def run_command(
     from unskew.apps.session import spark_session
     from unskew.balance import balancer as make_balancer
     from unskew.grouping import grouping as make_grouping
+    from unskew.spark import Speeds
 
     if listing:
         for entry in APPS.values():
@@ -169,7 +216,17 @@ def run_command(
         grouping=grouping,
         balancer=balancer,
         stable="--stable" if stable else None,
+        speeds=speeds,
+        change=" ".join(changes) or None,
     )
+    if changes and speeds is None:
+        raise BadParameter(f"--change {changes[0]} changes --speeds; give those, too")
+    slowed = None if speeds is None else Speeds.parsed(speeds, changes)
+    if instances is None:
+        instances = INSTANCES if slowed is None else CORES * len(slowed.first)
+    if master is None:
+        number = 0 if slowed is None else len(slowed.first)
+        master = f"local-cluster[{number},{CORES},1024]" if number else "local[*]"
     make_grouping(grouping or GROUPING, instances)
     make_balancer(balancer or chosen.balancer)
     _check_source(source or "rate", key, time, value)
@@ -191,6 +248,7 @@ def run_command(
             seed=seed,
             verify=verify,
             stable=stable,
+            speeds=slowed,
         )
         with (
             spark_session(master, Path(scratch)) as spark,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +74,8 @@ class Work:
         Keys that the plan has in other shards than the one before.
     most_bytes : int
         Entries to hold.
+    speed : float, default 1
+        Part of its own speed at which the task works: it waits for the rest.
     """
 
     operator: Operator
@@ -88,6 +90,7 @@ class Work:
     entries: Sequence[Path] = ()
     rehomed: Rehomed | None = None
     most_bytes: int = MOST_BYTES
+    speed: float = 1.0
 
 
 def task_of(work: Work, opener: Opener) -> Task:
@@ -145,7 +148,7 @@ class Task(ABC):
                 RowBuffer(most) as passing,
             ):
                 for batch in batches:
-                    with self._busy():
+                    with self.busy():
                         rows = self._punctual(batch)
                         buffer.add(work.operator.looked_at(rows))
                         if work.operator.passes:
@@ -273,16 +276,19 @@ class Task(ABC):
     def _timed(self, outputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Count as busy the time in which an output is made, not that in which it is taken."""
         while True:
-            with self._busy():
+            with self.busy():
                 output = next(outputs, None)
             if output is None:
                 return
             yield output
 
     @contextmanager
-    def _busy(self) -> Iterator[None]:
+    def busy(self) -> Iterator[None]:
+        """Count the time as busy, and as much more as the task is slower than it could be."""
         begin = perf_counter()
         yield
+        if self.work.speed < 1:
+            sleep((perf_counter() - begin) * (1 / self.work.speed - 1))
         self.report.busy += perf_counter() - begin
 
     def _shard_of(self, hashes: Hashes) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from unskew.spark.reading import read_state  # noqa: E402
 from unskew.spark.routing import repartition  # noqa: E402
 from unskew.spark.settings import Settings  # noqa: E402
 from unskew.spark.sinks import MemorySink, Output, Sink  # noqa: E402
+from unskew.spark.speeds import Speeds  # noqa: E402
 
 __all__ = [
     "Balance",
@@ -33,6 +34,7 @@ __all__ = [
     "Profile",
     "Settings",
     "Sink",
+    "Speeds",
     "aggregate",
     "explain",
     "join",

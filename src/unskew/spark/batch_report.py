@@ -61,6 +61,9 @@ class BatchReport:
         Of state that a machine had not seen before, as after a move.
     bytes_moved : int
         Of state that went to another instance, with its shard or with a key that was split.
+    shards_wanted : list of int
+        Of each stage, the shards that its balancer would need, 0 where it has enough: ``unskew
+        state CHECKPOINT --reshard`` makes more.
     facts : mapping
         All that was measured, as the checkpoint has it.
     """
@@ -83,6 +86,7 @@ class BatchReport:
     bytes_written: int
     bytes_checked: int
     bytes_moved: int
+    shards_wanted: list[int]
     facts: Mapping[str, Any]
 
     def __repr__(self) -> str:
@@ -129,6 +133,7 @@ def batch_report(
         bytes_checked=sum(task.checked for task in everyone),
         bytes_moved=sum(manifest.facts.get("bytes_moved", ()))
         + sum(task.taken_over for task in everyone),
+        shards_wanted=[stage.balancer.shards_wanted for stage in stages],
         facts=manifest.facts,
     )
 

@@ -87,6 +87,7 @@ class Cycle:
         self._begun: float | None = None
         self._jobs = StageJobs(self.checkpoint.output, pin=self.settings.pin)
         self._planner = Planner(beside=self.settings.plan_beside)
+        self._asked_for: dict[str, int] = {}
         self.reports: dict[int, BatchReport] = {}
 
     def until(self, is_over: Callable[[], bool]) -> None:
@@ -252,6 +253,7 @@ class Cycle:
             steps=self.stages[number].steps,
             followers=followers_of(self.stages, number),
             hops=self._hops(number, base, decision),
+            speeds=self.settings.speeds.at(batch_of(version)) if self.settings.speeds else (),
         )
 
     def _hops(self, number: int, base: Manifest, decision: Decision) -> dict[int, Hop]:
@@ -377,11 +379,24 @@ class Cycle:
             *(report.batch, report.rows, seconds, report.late, report.rows_out),
             sum(report.moves),
         )
+        self._ask_for_shards(report)
         if report.kind == "batch":
             self.reports[report.batch] = report
             self.reports.pop(report.batch - _REPORTS, None)
         if self.watch is not None:
             self.watch(report)
+
+    def _ask_for_shards(self, report: BatchReport) -> None:
+        """Tell, once for each number, that a balancer cannot do its work with so few shards."""
+        for stage, wanted in zip(self.stages, report.shards_wanted, strict=True):
+            if wanted > self._asked_for.get(stage.name, stage.shards):
+                self._asked_for[stage.name] = wanted
+                log.warning(
+                    "stage %r has %d shards, too few for speeds as different as these: stop, make "
+                    "%d with unskew state CHECKPOINT --reshard %d --to FOLDER, and start with "
+                    "state=FOLDER",
+                    *(stage.name, stage.shards, wanted, wanted),
+                )
 
     def _check_query(self, manifest: Manifest) -> None:
         """Refuse state of another query: its batches have the same numbers and other rows."""

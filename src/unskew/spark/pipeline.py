@@ -62,8 +62,8 @@ class Pipeline:
     instances : int, optional
         Of each stage; by default as many as Spark has cores.
     shards : int, optional
-        Of each stage; by default as many as the checkpoint has, or 16 an instance. Cannot be
-        changed later without re-sharding.
+        Of each stage; by default as many as the checkpoint has, or 16 an instance, or as many as
+        the balancer needs: 100 for "consistent". Cannot be changed later without re-sharding.
     balancer : str or Balancer, default "greedy"
         Decides, after each batch, which instance each shard is on.
 
@@ -99,15 +99,15 @@ class Pipeline:
             instances = df.sparkSession.sparkContext.defaultParallelism
         self.instances = whole_number("instances", instances, least=1, most=2**16)
         self._is_given = shards is not None
+        made = make_balancer(balancer)
         if shards is None:
-            shards = self.shards_per_instance * self.instances
+            shards = max(self.shards_per_instance, made.shards_per_instance) * self.instances
         self.shards = whole_number("shards", shards, least=1, most=2**20)
         if self.shards < self.instances:
             raise BadParameter(
                 f"shards={shards} is fewer than there are instances, {self.instances}; every "
                 f"instance needs at least one"
             )
-        make_balancer(balancer)
         self.balancer = balancer
         self.df = df
         self.stages: tuple[Stage, ...] = ()

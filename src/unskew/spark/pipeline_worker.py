@@ -28,10 +28,11 @@ from unskew.operators.hop import Hop
 from unskew.operators.matching import match
 from unskew.operators.parting import Parting
 from unskew.operators.step import Step, stepped
-from unskew.operators.task import Work, task_of
+from unskew.operators.task import Task, Work, task_of
 from unskew.operators.task_report import TaskReport
 from unskew.spark.collecting import spare_what_is_loaded
 from unskew.spark.nodes import node
+from unskew.spark.speeds import speed_here
 from unskew.state import Checkpoint, Manifest
 from unskew.state.files import writing
 from unskew.state.runs import HASH
@@ -85,6 +86,8 @@ class StageWork:
         To those of them for which rows may stay on their instance.
     entries : dict of int to list of str
         By instance, files with what the stage before has folded for it.
+    speeds : sequence of float
+        Of executors, where some are slowed.
     """
 
     operator: Operator
@@ -103,6 +106,7 @@ class StageWork:
     followers: tuple[int, ...] = ()
     hops: Mapping[int, Hop] = field(default_factory=dict)
     entries: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    speeds: Sequence[float] = ()
 
     def run(self, batches: Batches) -> Batches:
         """Do the work of one instance: the function for ``mapInArrow``."""
@@ -128,6 +132,7 @@ class StageWork:
             entries=[checkpoint.output / each for each in self.entries.get(instance, ())],
             rehomed=self.rehomed,
             most_bytes=self.most_bytes,
+            speed=speed_here(self.speeds, instance),
         )
         reader = _reader(checkpoint.segments, self.cache)
         before = reader.read_bytes
@@ -137,13 +142,14 @@ class StageWork:
         parting = None
         if self.hops:
             parting = Parting(self.followers, self.hops, instance, self.most_bytes // 2)
-        came = _counted(self._stepped(task.run(_rows(batches, self.operator)), report), report)
+        came = _counted(self._stepped(task, _rows(batches, self.operator)), report)
         left = came if parting is None else map(parting.part, came)
         report.rows_out = write_output(left, output)
         report.output = [output.name] if report.rows_out else []
         pairs: dict[int, bytes] = {}
         if parting is not None:
-            pairs = _end_hops(parting, checkpoint.output / name, report)
+            with task.busy():
+                pairs = _end_hops(parting, checkpoint.output / name, report)
         report.checked = reader.read_bytes - before
         if work.segment.exists():
             reader.trust(work.segment.name)
@@ -160,15 +166,15 @@ class StageWork:
         ]
         yield pa.RecordBatch.from_arrays(columns, names=[REPORT, PARTS, PAIRS])
 
-    def _stepped(self, output: Batches, report: TaskReport) -> Batches:
+    def _stepped(self, task: Task, rows: Batches) -> Batches:
         """Return what the steps make of what comes out."""
+        output = task.run(rows)
         if not self.steps:
             yield from output
             return
         for batch in output:
-            begin = perf_counter()
-            made = stepped(batch, self.steps)
-            report.busy += perf_counter() - begin
+            with task.busy():
+                made = stepped(batch, self.steps)
             yield made
 
     def _base(self, checkpoint: Checkpoint) -> Manifest | None:
@@ -194,10 +200,8 @@ def _counted(output: Batches, report: TaskReport) -> Batches:
 
 def _end_hops(parting: Parting, path: Path, report: TaskReport) -> dict[int, bytes]:
     """Write what was folded here; return the pairs that were counted."""
-    begin = perf_counter()
     report.entries = parting.write(path)
     report.near, report.near_late = parting.near, parting.late
-    report.busy += perf_counter() - begin
     return parting.pairs
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from unskew.operators.task import MOST_BYTES
 from unskew.parameters import number, whole_number
+from unskew.spark.speeds import Speeds
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Settings:
     plan_beside : bool, default True
         Whether plans that take a while are thought of beside running batches, which go on with the
         plans that there are.
+    speeds : Speeds, optional
+        Slows executors, to show on one machine what balance is worth where machines differ.
     """
 
     kept: int = 10
@@ -38,6 +41,7 @@ class Settings:
     cache: str | None = None
     pin: bool = True
     plan_beside: bool = True
+    speeds: Speeds | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""

@@ -3,6 +3,7 @@
 from unskew.workloads.base import BATCH, Workload
 from unskew.workloads.datasets import DATASETS, dataset
 from unskew.workloads.drifting import DriftingZipf
+from unskew.workloads.examples import Examples
 from unskew.workloads.files import KeyFile, open_keys
 from unskew.workloads.posts import Posts
 from unskew.workloads.regions import Regions
@@ -13,6 +14,7 @@ __all__ = [
     "BATCH",
     "DATASETS",
     "DriftingZipf",
+    "Examples",
     "KeyFile",
     "Posts",
     "Regions",

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from unskew.kernel import kernel
-from unskew.mixing import counter_bits, spread_seed, unit
+from unskew.mixing import spread_seed
 from unskew.parameters import whole_number
 from unskew.workloads.base import MOST
+from unskew.workloads.kinds import draw_kinds
 from unskew.workloads.posts import tag_names
 from unskew.workloads.ranks import rank_keys
 from unskew.workloads.zipf import Zipf
@@ -89,7 +89,7 @@ class Regions:
         posts = np.arange(start, stop)
         weeks = posts // self.per_week if not self.stable else np.zeros_like(posts)
         kinds = np.empty(posts.size, dtype=np.int64)
-        _draw_kinds(self._seed, start, np.cumsum(SHARES), kinds)
+        draw_kinds(self._seed, start, np.cumsum(SHARES), kinds)
         regions, ranks = self._regions.ranks(start, stop), self._tags.ranks(start, stop)
         event = kinds == FLASH
         # The event of a week is one hashtag, and moves on while the week passes.
@@ -110,15 +110,3 @@ class Regions:
         regions, tags = (keys[numbers - start] for keys in self.draw(start, stop))
         columns = [pc.utf8_slice_codeunits(tag_names(regions), 1), tag_names(tags)]
         return pa.StructArray.from_arrays(columns, ["region", "hashtag"])
-
-
-@kernel
-def _draw_kinds(
-    seed: np.uint64, start: int, limits: NDArray[np.float64], kinds: NDArray[np.int64]
-) -> None:
-    for i in range(kinds.size):
-        drawn = unit(counter_bits(seed, np.uint64(start + i)))
-        kind = 0
-        while kind < limits.size - 1 and drawn >= limits[kind]:
-            kind += 1
-        kinds[i] = kind
