@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -179,11 +180,9 @@ def end(pid: int) -> None:
 
 def _is_running(pid: int) -> bool:
     """Return whether a process is one of ours and has not ended."""
-    try:
+    with suppress(ChildProcessError):
         # Those that we started and did not wait for are ours to bury.
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass
     try:
         told = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -201,9 +200,9 @@ def _fetch(artifacts: Sequence[str], folder: Path, *, alone: bool) -> list[Path]
         try:
             (hidden / "pom.xml").write_text(_pom(artifacts, alone=alone))
             goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+            into = f"-DoutputDirectory={hidden}"
             _run(
-                ["mvn", "-q", "-B", "-U", "-f", str(hidden / "pom.xml"), *goal]
-                + [f"-DoutputDirectory={hidden}"],
+                ["mvn", "-q", "-B", "-U", "-f", str(hidden / "pom.xml"), *goal, into],
                 f"Maven cannot fetch {', '.join(artifacts)}",
             )
             hidden.rename(folder)
@@ -266,7 +265,7 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         time.sleep(0.1)
     process.kill()
     last = log.read_text(errors="replace").splitlines()[-1:]
-    raise CannotHave(f"{Path(str(process.args[0])).name} does not listen: {''.join(last)}")
+    raise CannotHave(f"nothing listens on port {port}: {''.join(last)}")
 
 
 def _cluster() -> str:

@@ -109,3 +109,7 @@ class CheckpointTaken(UnskewError, RuntimeError):
 
 class BadOperator(UnskewError, TypeError):
     """An operator raised an error, or returned something else than promised."""
+
+
+class SinkDown(UnskewError, ConnectionError):
+    """Where results go did not answer for too long; they are committed, and delivered later."""

@@ -4,9 +4,12 @@ from unskew.apps.base import App, Batch, Options, Summary
 from unskew.apps.regions import TrendsByRegion
 from unskew.apps.rides import NearbyTaxis
 from unskew.apps.trending import Trending
+from unskew.apps.words import Words
 from unskew.errors import BadParameter
 
-APPS: dict[str, type[App]] = {app.name: app for app in (Trending, NearbyTaxis, TrendsByRegion)}
+APPS: dict[str, type[App]] = {
+    app.name: app for app in (Trending, NearbyTaxis, TrendsByRegion, Words)
+}
 """By name."""
 
 
