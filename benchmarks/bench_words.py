@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tools"))
 from services import addresses
 
 MASTER, INSTANCES = "local-cluster[3,2,1024]", 6
-EXPONENT, VOCABULARY = 1.4, 100_000
+EXPONENT, VOCABULARY = 1.4, 10_000
 LINE = 20
 """Words of a message."""
 
@@ -87,14 +87,14 @@ def run(spark: SparkSession, services: dict[str, Any], given: Options) -> Summar
 
 def spread(spark: SparkSession, services: dict[str, Any], scratch: Path, scale: float) -> None:
     """Print how evenly busy the nodes are."""
-    topic, lines = f"spread-{uuid4().hex[:8]}", int(25_000 * scale)
+    topic, lines = f"spread-{uuid4().hex[:8]}", int(50_000 * scale)
     fill(spark, services["kafka"], topic, 10 * lines)
     print(f"\n{10 * lines * LINE:,} words of Zipf {EXPONENT} in ten batches, {MASTER}\n")
     print("| balancer | spread of busy time in each batch | last three | moves | verified |")
     print("| --- | --- | ---: | ---: | --- |")
     last: dict[str, float] = {}
     for balancer in ("static", "two-tier"):
-        given = options(services, scratch / balancer, topic, balancer=balancer, rows=lines)
+        given = options(services, scratch / balancer, topic, balancer=balancer, rows=lines + 3)
         summary = run(spark, services, given)
         spreads, moves = summary.extra["node_spread"], summary.extra["moves"]
         last[balancer] = median(spreads[-3:])
