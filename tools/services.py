@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -31,6 +30,10 @@ KAFKA = "org.apache.kafka:kafka_2.13:4.0.0"
 
 SECONDS = 60
 """How long a service may take to listen."""
+
+
+_started: dict[int, subprocess.Popen[bytes]] = {}
+"""Processes of this one, which has to wait for their end."""
 
 
 class CannotHave(Exception):
@@ -70,17 +73,24 @@ def addresses() -> dict[str, Any]:
 
 def start(connector: str | None = None) -> dict[str, Any]:
     """Start what can be had, unless it is running; return where it is."""
-    known = addresses()
-    if known["pids"] and all(_is_running(pid) for pid in known["pids"].values()):
-        return known
-    stop()
-    DATA.mkdir(parents=True)
-    found: dict[str, Any] = {"missing": {}, "pids": {}}
+    found = addresses()
     steps: dict[str, Callable[[], dict[str, Any]]] = {
-        "redis": lambda: start_redis(DATA / "redis", free_port()),
-        "kafka": lambda: start_kafka(DATA / "kafka"),
-        "connector": lambda: fetch_connector(connector),
+        "connector": lambda: fetch_connector(connector)
     }
+    if found["pids"].keys() < {"redis", "kafka"} or not all(
+        map(_is_running, found["pids"].values())
+    ):
+        stop()
+        DATA.mkdir(parents=True)
+        found = {"missing": {}, "pids": {}}
+        steps = {
+            "redis": lambda: start_redis(DATA / "redis", free_port()),
+            "kafka": lambda: start_kafka(DATA / "kafka"),
+            **steps,
+        }
+    for name in ("jars", "artifacts"):
+        found.pop(name, None)
+    found["missing"].pop("connector", None)
     for name, step in steps.items():
         try:
             told = step()
@@ -180,9 +190,8 @@ def end(pid: int) -> None:
 
 def _is_running(pid: int) -> bool:
     """Return whether a process is one of ours and has not ended."""
-    with suppress(ChildProcessError):
-        # Those that we started and did not wait for are ours to bury.
-        os.waitpid(pid, os.WNOHANG)
+    if pid in _started and _started[pid].poll() is not None:
+        return False
     try:
         told = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -252,7 +261,9 @@ def _run(command: Sequence[str], why: str, env: dict[str, str] | None = None) ->
 
 def _launch(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+        process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+    _started[process.pid] = process
+    return process
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

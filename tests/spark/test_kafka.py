@@ -48,5 +48,9 @@ def test_a_real_topic_is_read_to_its_end_and_once(
     query.awaitTermination()
     assert sum(sizes) == 500
     assert max(sizes) <= 200
-    messages = topic.messages(spark, {"0": 3, "1": 0, "2": 2})
-    assert messages.count() == 5
+    # Which partition has how many is the producer's choice.
+    everything = spark.read.format("kafka").option("kafka.bootstrap.servers", kafka)
+    sent = everything.option("subscribe", topic.name).load().groupBy("partition").count()
+    until = {str(number): 0 for number in range(3)}
+    until |= {str(row["partition"]): min(3, row["count"]) for row in sent.collect()}
+    assert topic.messages(spark, until).count() == sum(until.values()) > 0
