@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StringType, StructType
 from services import end, free_port, start_redis
 
 from unskew.errors import BadParameter, SinkDown
@@ -90,7 +90,7 @@ def test_several_keys_are_an_array_and_several_values_several_hashes(
     rows = {"a": ["x", "y"], "b": [1, 2], "n": [3, 4], "top": [["p"], ["q", "ü"]]}
     pq.write_table(pa.table(rows), path)
     schema = StructType().add("a", "string").add("b", "long").add("n", "long")
-    schema = schema.add("top", "array<string>")
+    schema = schema.add("top", ArrayType(StringType()))
     sink = RedisSink(redis_url, ["a", "b"])
     sink.write(Output(spark, [path], schema), 0)
     assert sink.read("n") == {'["x", 1]': "3", '["y", 2]': "4"}
