@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test drill lint bench clean
+.PHONY: help setup demo test drill lint bench services services-stop clean
 
 # The Python that makes .venv; `make setup PYTHON=/path/to/python` chooses another.
 PYTHON ?= python3
@@ -11,12 +11,15 @@ BIN := .venv/bin
 READY := .venv/.ready
 # How often `make drill` kills a pipeline at random moments.
 ROUNDS ?= 5
-CODE := $(wildcard src tests benchmarks docs conftest.py)
+# Other artifacts for Spark to read Kafka with than those of its own version, as
+# group:name:version,...; all of them are named, as what they need is not fetched then.
+CONNECTOR ?=
+CODE := $(wildcard src tests benchmarks docs tools conftest.py)
 
 help: ## Show this help
 	@echo "unskew keeps skewed streams balanced on Spark. Start with: make demo"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv with all that the other targets need (quick when up to date)
 	@echo "make: .venv is ready"
@@ -41,7 +44,13 @@ bench: $(READY) ## Run every benchmark and print its table
 	  echo "== $$script"; $(BIN)/python "$$script"; \
 	done
 
-clean: ## Remove .venv, caches and builds
+services: $(READY) ## Fetch and start a Redis and a Kafka on this machine, for tests and unskew run words
+	@$(BIN)/python tools/services.py start $(if $(CONNECTOR),--connector $(CONNECTOR))
+
+services-stop: ## Stop them, and remove their data
+	@if [ -x $(BIN)/python ]; then $(BIN)/python tools/services.py stop; fi
+
+clean: services-stop ## Remove .venv, caches and builds
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from services import CannotHave, addresses, end, free_port, start_redis
 
 # No deadline, as first calls compile, and the same cases in CI.
 settings.register_profile("unskew", deadline=None, derandomize="CI" in os.environ)
@@ -25,6 +27,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("unskew tests")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        # What `make services` could fetch, for the tests that read Kafka.
+        .config("spark.jars", ",".join(addresses().get("jars", ())))
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch}")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.log.level", "OFF")
@@ -37,6 +41,29 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield where a Redis is that the tests have to themselves."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("there is no redis-server; make services installs it")
+    try:
+        started = start_redis(tmp_path_factory.mktemp("redis"), free_port())
+    except CannotHave as error:
+        pytest.skip(f"no Redis: {error}")
+    yield started["redis"]
+    end(started["pids"]["redis"])
+
+
+@pytest.fixture(scope="session")
+def kafka() -> str:
+    """Return where the Kafka is that `make services` has started, if Spark can read it."""
+    found = addresses()
+    for name, what in (("kafka", "kafka"), ("jars", "connector")):
+        if name not in found:
+            pytest.skip(f"no {what}: {found['missing'].get(what, 'make services was not run')}")
+    return str(found["kafka"])
 
 
 @pytest.fixture(autouse=True)

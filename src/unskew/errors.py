@@ -113,3 +113,7 @@ class BadOperator(UnskewError, TypeError):
 
 class ProcessFailed(UnskewError, RuntimeError):
     """A process of its own ended, or what it was to do failed."""
+
+
+class SinkDown(UnskewError, ConnectionError):
+    """Where results go did not answer for too long; they are committed, and delivered later."""

@@ -15,7 +15,7 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the command use the session of the tests."""
 
     @contextmanager
-    def session(master: str, scratch: Path) -> Iterator[SparkSession]:
+    def session(master: str, scratch: Path, settings: object = None) -> Iterator[SparkSession]:
         yield spark
 
     monkeypatch.setattr("unskew.apps.session.spark_session", session)

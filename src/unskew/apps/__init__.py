@@ -5,10 +5,11 @@ from unskew.apps.bayes import Bayes
 from unskew.apps.regions import TrendsByRegion
 from unskew.apps.rides import NearbyTaxis
 from unskew.apps.trending import Trending
+from unskew.apps.words import Words
 from unskew.errors import BadParameter
 
 APPS: dict[str, type[App]] = {
-    app.name: app for app in (Trending, NearbyTaxis, TrendsByRegion, Bayes)
+    app.name: app for app in (Trending, NearbyTaxis, TrendsByRegion, Bayes, Words)
 }
 """By name."""
 

@@ -20,7 +20,7 @@ class Options:
     Attributes
     ----------
     source : str
-        "rate" for a generated stream, or "files:DIR".
+        "rate" for a generated stream, or "files:DIR"; some apps know others.
     key, time, value : str or None
         Columns of the files: the key, the event time and the number that is aggregated.
     grouping : str
@@ -41,6 +41,10 @@ class Options:
         Whether what belongs together in a generated stream stays the same.
     speeds : Speeds, optional
         Of executors, some of which are slowed.
+    sink : str or None, default None
+        URL of a Redis for what comes out, instead of Parquet files; it may have a password.
+    jars : str or None, default None
+        Files of the connector to Kafka, with commas between them; Spark fetches it by default.
     """
 
     source: str
@@ -57,6 +61,8 @@ class Options:
     verify: bool
     stable: bool = False
     speeds: Speeds | None = None
+    sink: str | None = field(default=None, repr=False)
+    jars: str | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,8 @@ class App(ABC):
         Folder in `Options.out` with what comes out.
     balancer : str
         Moves its state, unless told otherwise.
+    source : str
+        Where its rows come from, unless told otherwise.
     """
 
     name: ClassVar[str]
@@ -181,10 +189,16 @@ class App(ABC):
     rows: ClassVar[int]
     results: ClassVar[str]
     balancer: ClassVar[str] = "ls-stream"
+    source: ClassVar[str] = "rate"
 
     @abstractmethod
     def strategy(self, options: Options) -> str:
         """Return the name of what balances it: a grouping or a balancer."""
+
+    def settings(self, options: Options) -> dict[str, str]:
+        """Return what the session has to be started with."""
+        del options
+        return {}
 
     @abstractmethod
     def run(self, spark: SparkSession, options: Options, watch: Watch) -> Summary:

@@ -9,6 +9,7 @@ from typing import Any
 from unskew.apps.base import Options
 from unskew.apps.files import folder_of
 from unskew.errors import BadParameter
+from unskew.spark.redis_sink import redis_address
 
 FILE = "run.json"
 
@@ -26,6 +27,9 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
         Spark's, of the query.
     """
     asked = {"app": app, **_stream(options)}
+    if options.sink is not None:
+        # Counts of earlier batches are not in another one.
+        asked["sink"] = redis_address(options.sink)
     path = options.out / FILE
     if not any((checkpoint / "offsets").glob("[0-9]*")):
         # Nothing has been read yet.
@@ -33,7 +37,8 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
         path.write_text(json.dumps(asked, indent=1))
         return
     earlier = json.loads(path.read_text()) if path.exists() else {}
-    for name, value in asked.items():
+    for name in dict.fromkeys((*asked, *earlier)):
+        value = asked.get(name)
         if earlier.get(name) != value:
             raise BadParameter(
                 f"{options.out} has a run with {name}={earlier.get(name)!r}, which cannot go on "
@@ -46,6 +51,8 @@ def _stream(options: Options) -> dict[str, Any]:
     if options.source == "rate":
         asked = {"source": "rate", "rows": options.rows, "seed": options.seed}
         return {**asked, "stable": True} if options.stable else asked
+    if options.source.partition(":")[0] != "files":
+        return {"source": options.source}
     return {
         "source": f"files:{folder_of(options.source)}",
         "key": options.key,

@@ -54,7 +54,7 @@ class FileStream:
         if self.suffix == ".csv":
             reader = reader.option("header", True)
         reader = reader.option("pathGlobFilter", f"*{self.suffix}")
-        return reader.option("maxFilesPerTrigger", 1).load(_escaped(self.folder))
+        return reader.option("maxFilesPerTrigger", 1).load(escaped(self.folder))
 
 
 def file_stream(spark: SparkSession, options: Options) -> FileStream:
@@ -116,9 +116,9 @@ def _batch(spark: SparkSession, folder: Path, suffix: str) -> DataFrame:
     reader = spark.read.format(FORMATS[suffix]).option("pathGlobFilter", f"*{suffix}")
     if suffix == ".csv":
         reader = reader.option("header", True).option("inferSchema", True)
-    return reader.load(_escaped(folder))
+    return reader.load(escaped(folder))
 
 
-def _escaped(folder: Path) -> str:
+def escaped(folder: Path) -> str:
     """Return a path that Spark does not take for a pattern."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(folder))

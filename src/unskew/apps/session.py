@@ -7,9 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,7 +23,9 @@ JAVA = 17
 
 
 @contextmanager
-def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
+def spark_session(
+    master: str, scratch: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkSession]:
     """Yield a session, and stop it.
 
     On a local master everything listens on the loopback address alone, and Python workers are this
@@ -34,6 +37,8 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         As Spark takes it: ``local[4]``, ``local-cluster[3,1,1024]``, ``spark://host:7077``, ...
     scratch : Path
         Folder for Spark's own temporary files.
+    settings : mapping of str to str, default none
+        More of Spark's.
     """
     _check_java()
     builder = (
@@ -48,6 +53,8 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -50,6 +50,8 @@ Examples:
   unskew run regions --verify                      two keys in a row that live together
   unskew run bayes --speeds 1,1,0.3 --verify       three executors, one is slow
   unskew run bayes --speeds 1,1,0.3 --change 5:0.3,1,1     and then another
+  unskew run words --verify                        words of a text that comes along
+  unskew run words --source kafka://localhost:9092/lines --sink redis://localhost:6379/0
   unskew run --json - --batches 5
 
 \b
@@ -71,6 +73,7 @@ What --out holds:
   counters/version=N  of bayes: Parquet, updates; of a value and class the last
   classified/batch=N  of bayes: Parquet, examples of the second stream, each with
                    its class and the one that was found
+  words/version=N  of words: Parquet, updates; of a word the last counts
   report.html      the last run as charts
   checkpoint       where the next run goes on
 
@@ -103,15 +106,32 @@ What bayes adds to --json:
   slowed_by              how executors were slowed: quota, delay or null
   accuracy               part of the second stream whose class was found
   majority               the same, were all of the largest class
+
+\b
+What words adds to --json:
+  node_spread      busy time of the busiest node less that of the idlest, in means,
+                   of each batch
+  offset_degree    share of words on slots that have too much over the share of
+                   different words there, the mean of the nodes
+  moves            shards and words that went to other instances
+
+\b
+Where words come from, and go:
+  --source text    the text that comes along, the default; rate is generated, files:DIR
+                   has files that end in .txt, kafka://host:port/topic is read from the
+                   first message to the last that is there when it starts
+  --sink           redis://user:password@host:port/db, rediss:// with TLS: the counts are
+                   in the hash words:count; UNSKEW_SINK=... in the environment keeps a
+                   password out of the list of processes
 """,
 )
 @click.argument("name", metavar="[APP]", default="trending")
 @click.option("--list", "listing", is_flag=True, help="List the apps.")
 @click.option(
     "--source",
-    metavar="rate|files:DIR",
-    help="A generated stream, or the files of a folder, one a batch: Parquet, CSV, JSON or text.  "
-    "[default: rate]",
+    metavar="rate|files:DIR|URL",
+    help="A generated stream, or the files of a folder, one a batch: Parquet, CSV, JSON or text; "
+    "words has more, see below.  [default: rate; of words: text]",
 )
 @click.option("--key", metavar="COLUMN", help="Key column of the files.")
 @click.option(
@@ -122,9 +142,17 @@ What bayes adds to --json:
 )
 @click.option("--grouping", help=f"Sends the rows, of trending.  [default: {GROUPING}]")
 @click.option(
+    "--sink", metavar="URL", envvar="UNSKEW_SINK", help="A Redis for the counts, of words."
+)
+@click.option(
+    "--jars",
+    metavar="FILE,...",
+    help="The connector to Kafka, of words.  [default: fetched, in Spark's own version]",
+)
+@click.option(
     "--balancer",
-    help="Moves the state, of rides, regions and bayes.  [default: ls-stream, locality, "
-    "consistent]",
+    help="Moves the state, of rides, regions, bayes and words.  [default: ls-stream, locality, "
+    "consistent, two-tier]",
 )
 @click.option("--stable", is_flag=True, help="Hashtags stay in their regions, of regions.")
 @click.option(
@@ -174,6 +202,8 @@ def run_command(
     time: str | None,
     value: str | None,
     grouping: str | None,
+    sink: str | None,
+    jars: str | None,
     balancer: str | None,
     stable: bool,
     speeds: str | None,
@@ -201,6 +231,7 @@ def run_command(
     from unskew.balance import balancer as make_balancer
     from unskew.grouping import grouping as make_grouping
     from unskew.spark import Speeds
+    from unskew.spark.redis_sink import redis_address
 
     if listing:
         for entry in APPS.values():
@@ -218,6 +249,9 @@ def run_command(
         stable="--stable" if stable else None,
         speeds=speeds,
         change=" ".join(changes) or None,
+        # The environment may be for another app.
+        sink=sink if _is_typed("sink") else None,
+        jars=jars,
     )
     if changes and speeds is None:
         raise BadParameter(f"--change {changes[0]} changes --speeds; give those, too")
@@ -229,13 +263,17 @@ def run_command(
         master = f"local-cluster[{number},{CORES},1024]" if number else "local[*]"
     make_grouping(grouping or GROUPING, instances)
     make_balancer(balancer or chosen.balancer)
-    _check_source(source or "rate", key, time, value)
+    if sink is not None and "sink" in chosen.takes:
+        redis_address(sink)
+    if sink is not None and "sink" not in chosen.takes:
+        sink = None
+    _check_source(chosen, source or chosen.source, key, time, value)
     quiet = json_path is not None and str(json_path) == "-"
     if json_path is not None and not quiet:
         check_target(json_path)
     with _folder(out) as folder, tempfile.TemporaryDirectory(prefix="unskew-") as scratch:
         options = Options(
-            source=source or "rate",
+            source=source or chosen.source,
             key=key,
             time=time,
             value=value,
@@ -249,9 +287,11 @@ def run_command(
             verify=verify,
             stable=stable,
             speeds=slowed,
+            sink=sink,
+            jars=jars,
         )
         with (
-            spark_session(master, Path(scratch)) as spark,
+            spark_session(master, Path(scratch), chosen.settings(options)) as spark,
             _live(options, chosen.strategy(options), stderr=quiet) as watch,
         ):
             summary = chosen.run(spark, options, watch)
@@ -274,25 +314,40 @@ def _check_taken(chosen: App, **given: str | None) -> None:
         if value is not None and option not in chosen.takes:
             others = ", ".join(f"--{name}" for name in given if name in chosen.takes)
             raise BadParameter(
-                f"{chosen.name} takes no --{option}, and was given {value!r}; leave it out; it "
+                f"{chosen.name} takes no --{option}{_given(option, value)}; leave it out; it "
                 f"takes {others}"
             )
 
 
-def _check_source(source: str, *columns: str | None) -> None:
+def _given(option: str, value: str) -> str:
+    """Return what was given, unless it may have a password."""
+    return "" if option == "sink" else f", and was given {value!r}"
+
+
+def _is_typed(name: str) -> bool:
+    """Return whether an option comes from the command line, and not from the environment."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def _check_source(chosen: App, source: str, *columns: str | None) -> None:
     """Refuse what can be seen to be wrong before Spark has started, which takes seconds."""
     from unskew.apps.files import folder_of
+    from unskew.spark import Topic
 
-    if source == "rate":
+    if source == chosen.source or source == "rate":
         if any(columns):
             raise BadParameter(
                 "--key, --time and --value are of files; name those with --source files:DIR"
             )
         return
+    if source.startswith("kafka:") and "sink" in chosen.takes:
+        Topic.of(source)
+        return
     folder = folder_of(source)
     if not folder.is_dir():
         raise MissingInput(f"there is no folder {folder}; name one with the files of the stream")
-    if columns[0] is None:
+    if columns[0] is None and "key" in chosen.takes:
         raise BadParameter("name the key column of the files with --key")
 
 

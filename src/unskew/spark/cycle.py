@@ -25,6 +25,7 @@ from unskew.balance.resizing import resized
 from unskew.errors import CheckpointTaken, WrongCheckpoint
 from unskew.operators.hop import Hop
 from unskew.operators.parting import FOLDED
+from unskew.spark import node_busy
 from unskew.spark.batch_report import BatchReport, batch_report, report_of
 from unskew.spark.pipeline_worker import StageWork
 from unskew.spark.planning import Planner
@@ -154,9 +155,14 @@ class Cycle:
         # A batch is given as long as the one before was: what comes after it is not known yet.
         interval = seconds if self._begun is None else max(seconds, began - self._begun)
         self._begun = began
-        manifest = self._manifest(
-            version, base, decision, done, {"seconds": seconds, "interval": interval}
-        )
+        took = {
+            "seconds": seconds,
+            "interval": interval,
+            "elsewhere": node_busy.elsewhere(self._driver, interval),
+        }
+        manifest = self._manifest(version, base, decision, done, took)
+        tasks = [report for each in done for report in each.reports]
+        node_busy.note(self._driver, seconds, node_busy.busy_of(tasks))
         self.checkpoint.commit(manifest)
         self._remove_intermediate(done)
         return manifest
@@ -287,7 +293,7 @@ class Cycle:
         base: Manifest,
         decision: Decision,
         done: list[Done],
-        took: dict[str, float],
+        took: dict[str, Any],
     ) -> Manifest:
         stages = [dict(shards) for shards in base.stages]
         for number, stage_done in enumerate(done):

@@ -297,7 +297,7 @@ class Pipeline:
         for number, each in sinks.items():
             check_columns(each, self.stages[number].output)
         context = self.df.sparkSession.sparkContext
-        check_workers(context.master, context.pythonExec)
+        check_workers(context.master or "", context.pythonExec)
         folder = local_folder(checkpoint)
         own = Checkpoint(folder / "unskew" if state is None else local_folder(state))
         stages = self._fitting(own)

@@ -1,0 +1,183 @@
+"""Redis as a sink: each version once, down or not, and no password in what it says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, StringType, StructType
+from services import end, free_port, start_redis
+
+from unskew.errors import BadParameter, SinkDown
+from unskew.spark import Output, Pipeline, RedisSink
+
+SCHEMA = StructType().add("word", "string").add("count", "long")
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Any]:
+    """Yield a client of a Redis that is empty."""
+    made = redis.Redis.from_url(redis_url, decode_responses=True)
+    made.flushdb()
+    yield made
+    made.close()
+
+
+def output(
+    folder: Path, spark: SparkSession, counts: Mapping[Any, int], query: str = "a"
+) -> Output:
+    path = folder / f"{len(list(folder.iterdir()))}.parquet"
+    columns = {"word": pa.array(list(counts), pa.string()), "count": list(counts.values())}
+    pq.write_table(pa.table(columns), path)
+    return Output(spark, [path], SCHEMA, query)
+
+
+def test_values_are_those_of_the_newest_version(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    sink = RedisSink(redis_url, "word", name="w")
+    many = {f"word {number}": number for number in range(120_000)}
+    sink.write(output(tmp_path, spark, {**many, "the": 1}), 0)
+    sink.write(output(tmp_path, spark, {"the": 5}), 4)
+    assert sink.read("count") == {**{key: str(n) for key, n in many.items()}, "the": "5"}
+    assert client.hgetall("w:version") == {"query": "a", "done": "4"}
+
+
+@pytest.mark.parametrize("version", [0, 4], ids=["an older version", "the same version"])
+def test_a_version_that_comes_again_changes_nothing(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str, version: int
+) -> None:
+    sink = RedisSink(redis_url, "word")
+    sink.write(output(tmp_path, spark, {"the": 1, "a": 1}), 0)
+    sink.write(output(tmp_path, spark, {"the": 7}), 4)
+    sink.write(output(tmp_path, spark, {"the": 2, "new": 3}), version)
+    assert sink.read("count") == {"the": "7", "a": "1"}
+    assert client.hget("unskew:version", "done") == "4"
+
+
+def test_half_a_version_is_written_again(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    sink = RedisSink(redis_url, "word")
+    client.hset("unskew:version", mapping={"query": "a", "done": 0})
+    client.hset("unskew:count", mapping={"the": 7})
+    sink.write(output(tmp_path, spark, {"the": 7, "a": 2}), 4)
+    assert sink.read("count") == {"the": "7", "a": "2"}
+
+
+def test_what_another_query_has_counted_is_refused(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    sink = RedisSink(redis_url, "word")
+    sink.write(output(tmp_path, spark, {"the": 1}), 8)
+    with pytest.raises(BadParameter, match="is of query a; take another name"):
+        sink.write(output(tmp_path, spark, {"the": 2}, query="b"), 12)
+    assert sink.read("count") == {"the": "1"}
+
+
+def test_several_keys_are_an_array_and_several_values_several_hashes(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = {"a": ["x", "y"], "b": [1, 2], "n": [3, 4], "top": [["p"], ["q", "ü"]]}
+    pq.write_table(pa.table(rows), path)
+    schema = StructType().add("a", "string").add("b", "long").add("n", "long")
+    schema = schema.add("top", ArrayType(StringType()))
+    sink = RedisSink(redis_url, ["a", "b"])
+    sink.write(Output(spark, [path], schema), 0)
+    assert sink.read("n") == {'["x", 1]': "3", '["y", 2]': "4"}
+    assert json.loads(sink.read("top")['["y", 2]']) == ["q", "ü"]
+
+
+def test_null_is_no_key(spark: SparkSession, tmp_path: Path, client: Any, redis_url: str) -> None:
+    with pytest.raises(BadParameter, match="column 'word' has null"):
+        RedisSink(redis_url, "word").write(output(tmp_path, spark, {None: 1}), 0)
+    with pytest.raises(BadParameter, match="keys= has 'key', and what comes out has word, count"):
+        RedisSink(redis_url, "key").write(output(tmp_path, spark, {"a": 1}), 0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:se#cret@localhost:6379/0",
+        "redis://me:se/cret@localhost:6379/0",
+        "redis://me:secret@localhost:secret/0",
+        "redis://me:secret@localhost/secret",
+        "redis://me:secret@localhost/0?secret=1",
+        "https://me:secret@localhost/0",
+        "redis://",
+    ],
+)
+def test_a_url_that_is_wrong_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(BadParameter, match=r"redis://host:port/db") as caught:
+        RedisSink(url, "word")
+    assert "cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_password_is_used_and_told_nowhere(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str, caplog: Any
+) -> None:
+    client.execute_command("ACL", "SETUSER", "me", "on", ">s3cret", "~*", "+@all")
+    try:
+        url = redis_url.replace("redis://", "redis://me:s3cret@")
+        sink = RedisSink(url, "word")
+        with caplog.at_level(logging.DEBUG):
+            sink.write(output(tmp_path, spark, {"the": 1}), 0)
+            wrong = RedisSink(redis_url.replace("redis://", "redis://me:wr0ng@"), "word")
+            with pytest.raises(BadParameter, match="refuses the user or the password") as caught:
+                wrong.write(output(tmp_path, spark, {"the": 1}), 4)
+        assert sink.read("count") == {"the": "1"}
+        for told in (repr(sink), repr(wrong), str(caught.value), caplog.text):
+            assert "s3cret" not in told
+            assert "wr0ng" not in told
+    finally:
+        client.execute_command("ACL", "DELUSER", "me")
+
+
+def test_a_redis_that_is_down_is_waited_for_and_then_an_error(
+    spark: SparkSession, tmp_path: Path, redis_url: str
+) -> None:
+    port = free_port()
+    sink = RedisSink(f"redis://127.0.0.1:{port}/0", "word", patience=0.3)
+    rows = output(tmp_path, spark, {"the": 1})
+    with pytest.raises(SinkDown, match=rf"127.0.0.1:{port}/0 has not answered for 0.3 s"):
+        sink.write(rows, 0)
+    started = start_redis(tmp_path / "redis", port)
+    try:
+        sink.write(rows, 0)
+        assert sink.read("count") == {"the": "1"}
+    finally:
+        end(started["pids"]["redis"])
+
+
+def test_a_query_that_failed_for_redis_delivers_at_the_next_start(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("a\nb\na\n")
+    lines = spark.readStream.text(str(tmp_path / "texts")).withColumnRenamed("value", "word")
+    counted = Pipeline(lines, instances=2, shards=4).count("word")
+
+    def run(sink: RedisSink) -> Exception | None:
+        query = counted.start(sink, tmp_path / "checkpoint", availableNow=True)
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            return error
+        return None
+
+    nobody = f"redis://me:s3cret@127.0.0.1:{free_port()}/0"
+    failure = run(RedisSink(nobody, "word", patience=0))
+    assert "has not answered" in str(failure)
+    assert "s3cret" not in str(failure)
+    assert run(RedisSink(redis_url, "word")) is None
+    assert RedisSink(redis_url, "word").read("count") == {"a": "2", "b": "1"}
