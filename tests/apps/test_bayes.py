@@ -33,12 +33,12 @@ def test_a_run_with_changing_speeds_is_verified_and_goes_on_where_it_stopped(
     # In local mode instances have the speeds.
     speeds = Speeds((1, 1, 0.3), {3: (0.3, 1, 1)})
     given = options(
-        tmp_path, balancer="consistent", instances=3, batches=6, rows=600, speeds=speeds
+        tmp_path, balancer="consistent", instances=3, batches=6, rows=400, speeds=speeds
     )
     first = app("bayes").run(spark, given, seen.append)
     assert first.verified
     assert [batch.number for batch in seen] == list(range(6))
-    assert first.rows_in == 6 * 600 * 8
+    assert first.rows_in == 6 * 400 * 8
     assert first.as_dict().keys() == FIGURES | OWN_FIGURES
     assert first.extra["virtual_workers"] == 300
     assert first.extra["slowed_by"] == "delay"
@@ -53,12 +53,12 @@ def test_a_run_with_changing_speeds_is_verified_and_goes_on_where_it_stopped(
     assert seen[5].balance.loads[0] < 0.7 * seen[5].balance.loads[2]
     hottest = seen[5].balance.hot[0]
     assert hottest.key == "v0 in letter"
-    assert hottest.rows == pytest.approx(0.32 * 600 * 8, rel=0.1)
+    assert hottest.rows == pytest.approx(0.32 * 400 * 8, rel=0.1)
     assert hottest.instances == 3
     assert all(sum(batch.balance.loads) == batch.rows for batch in seen)
     assert first.extra["accuracy"] > first.extra["majority"] + 0.2
 
-    second = app("bayes").run(spark, options(tmp_path, balancer="static", rows=600), seen.append)
+    second = app("bayes").run(spark, options(tmp_path, balancer="static", rows=400), seen.append)
     assert second.verified
     assert [batch.number for batch in seen[6:]] == [6, 7]
     assert second.extra["slowed_by"] is None

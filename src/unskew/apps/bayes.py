@@ -28,7 +28,7 @@ from unskew.spark import Balance, BatchReport, HotRows, Pipeline, Settings
 from unskew.workloads import Examples
 from unskew.workloads.examples import CLASSES, SHARES
 
-WORK = 40e-6
+WORK = 200e-6
 """Seconds that a row takes where executors have speeds: without work none is slower."""
 
 HOTTEST = 10
@@ -77,7 +77,7 @@ class Bayes(App):
     name = "bayes"
     title = "a naive Bayes model trained on a stream, on executors that may differ in speed"
     takes = frozenset({"balancer", "speeds", "change"})
-    rows = 6000
+    rows = 3000
     results = "counters"
     balancer = "consistent"
 
