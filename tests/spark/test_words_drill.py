@@ -25,8 +25,8 @@ from unskew.workloads import Zipf
 
 pytestmark = pytest.mark.drill
 
-LINES, LINE = 60_000, 20
-BATCHES = 12
+LINES, LINE = 24_000, 20
+BATCHES = 8
 DOWN = 30.0
 """Seconds that Redis is gone."""
 
@@ -77,7 +77,7 @@ def start(topic: str, sink: str, folder: Path, *more: str) -> subprocess.Popen[s
     command = [
         *(sys.executable, "-c", "from unskew.cli import main; main()", "run", "words"),
         *("--source", f"kafka://{found['kafka']}/{topic}", "--jars", ",".join(found["jars"])),
-        *("--master", "local-cluster[3,1,1024]", "--instances", "3"),
+        *("--master", "local-cluster[3,2,1024]", "--instances", "6"),
         *("--rows", str(LINES // BATCHES + 3), "--out", str(folder / "out"), *more),
     ]
     scratch = folder / "scratch"
