@@ -8,19 +8,24 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 from state.playing import NEVER, Player, a_player, counting, play_initial, users
 
 from unskew.balance import Plan
+from unskew.balance.placed import Placed
 from unskew.cli import main
-from unskew.cli.state import state_command
+from unskew.cli.state import _batches, state_command
 from unskew.keys import hash_keys
 from unskew.state import Run
+from unskew.state.inspecting import BatchState
 from unskew.state.segment import SegmentReader
 from unskew.state.versions import Kind
 
@@ -58,8 +63,8 @@ def test_it_tells_of_stages_batches_plan_shards_and_keys(player: Player) -> None
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert lines[0] == f"{player.checkpoint.folder}: state after batch 1"
     assert any(line.startswith("0 stage 0 aggregation(n=Count(),") for line in lines)
-    assert re.search(r"^0 batch 90 0 0\.25 41 0 0\.\d{3} [\d.]+$", "\n".join(lines), re.MULTILINE)
-    assert re.search(r"^1 batch 58 0 0\.25 3 1 [\d.]+ [\d.]+$", "\n".join(lines), re.MULTILINE)
+    assert re.search(r"^0 batch 90 0 0\.25 41 0 0 0\.\d{3} [\d.]+$", "\n".join(lines), re.MULTILINE)
+    assert re.search(r"^1 batch 58 0 0\.25 3 1 0 [\d.]+ [\d.]+$", "\n".join(lines), re.MULTILINE)
     assert "plan in force: 2 instances with 3 to 5 shards, epoch 1, 0 hot keys" in lines
     where = lines.index("8 shards with state, the largest")
     assert lines[where + 1] == "shard instance state KB rows runs"
@@ -71,6 +76,37 @@ def test_it_tells_of_stages_batches_plan_shards_and_keys(player: Player) -> None
     assert lines[where + 3] == f"hot {instance} 50 {hashed}"
     assert len(lines) == where + 6
     assert max(map(len, result.stdout.splitlines()[1:])) <= 80
+
+
+def test_keys_that_are_placed_are_found_and_their_moves_are_told() -> None:
+    player = a_player(Path("checkpoint/unskew").absolute())
+    names = [*["hot"] * 50, *(f"user {number}" for number in range(40))]
+    player.play(0, users(*names))
+    keys = hash_keys(pa.array(["hot", "user 1"]))
+    elsewhere = (player.plan.hashed_shard_of(keys) + 1) % 8
+    plan = replace(player.plan, epoch=1, placed=Placed(keys, elsewhere))
+    player.play(1, users(*names), plan=plan)
+    player.play(1, users(), kind=Kind.SETTLED)
+
+    result = run("checkpoint")
+
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "plan in force: 2 instances with 4 shards, epoch 1, 0 hot keys, 2 keys placed" in lines
+    assert any(re.match(r"1 batch 90 0 0\.25 41 0 2 ", line) for line in lines)
+    assert any(re.match(r"1 settled 0 0 0\.25 0 0 0 ", line) for line in lines)
+    where = lines.index("hottest keys of batch 1")
+    assert lines[where + 3] == f"hot {plan.assignment[elsewhere[0]]} 50 {keys[0]}"
+    assert "not in the state" not in result.stdout
+    assert max(map(len, result.stdout.splitlines()[1:])) <= 80
+
+
+def test_no_column_of_batches_is_cut_short_when_numbers_are_large() -> None:
+    batch = BatchState(999, "flushed", 250_000, 12, 180_000, 12.25, 1024, 12, 9_876, 1.5, 10**8)
+    console = Console(width=80, file=StringIO())
+    console.print(_batches([batch], "batches"))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    told = "999 flushed 250,000 12 12.25 180,000 1,024 9,888 1.500 97,656.2"
+    assert " ".join(shown.splitlines()[-1].split()) == told
 
 
 def test_keys_cannot_command_the_terminal(player: Player) -> None:

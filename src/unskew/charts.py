@@ -101,7 +101,7 @@ def loads_chart(loads: Mapping[str, Sequence[int]], title: str) -> alt.HConcatCh
         What the workload is called.
     """
     times = {
-        name: sorted((load * len(counts) / sum(counts) for load in counts), reverse=True)
+        name: sorted((load * len(counts) / max(sum(counts), 1) for load in counts), reverse=True)
         for name, counts in loads.items()
     }
     highest = max(max(values) for values in times.values())

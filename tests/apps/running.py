@@ -8,7 +8,7 @@ from unskew.apps import Options
 
 FIGURES = {
     *("app", "strategy", "rows_in", "rows_out", "batches", "seconds", "rows_per_second"),
-    *("imbalance", "hash_imbalance", "replication_factor", "verified"),
+    *("balanced", "imbalance", "hash_imbalance", "replication_factor", "verified"),
 }
 
 

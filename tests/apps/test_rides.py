@@ -52,7 +52,11 @@ def test_a_run_is_verified_and_goes_on_where_it_stopped(
     assert first.rows_in == 15_000
     assert first.rows_out > 1000
     assert first.replication_factor > 1 < max(hot.instances for hot in seen[1].balance.hot)
-    assert all(sum(batch.balance.hash_loads) == batch.rows for batch in seen)
+    # The same pairs, on other instances; late rows have none, and few of those there are.
+    for batch in seen:
+        pairs = sum(batch.balance.loads)
+        assert pairs <= sum(batch.balance.hash_loads) <= 1.01 * pairs + 20
+    assert first.balanced == "pairs"
     assert first.as_dict().keys() >= FIGURES | OWN_FIGURES
     assert first.extra["migrations"] >= 4 * rides.SHARDS
     assert first.extra["migrated_bytes"] > 10_000
@@ -116,7 +120,8 @@ def test_the_command_writes_json_and_a_report(tmp_path: Path) -> None:
     assert summary.keys() >= FIGURES | OWN_FIGURES
     assert summary["verified"] is True
     assert (summary["app"], summary["rows_in"], summary["batches"]) == ("rides", 2000, 2)
-    assert "Imbalance of each batch" in (out / "report.html").read_text(encoding="utf-8")
+    assert summary["balanced"] == "pairs"
+    assert "Imbalance of each batch, by pairs" in (out / "report.html").read_text(encoding="utf-8")
     assert "cell " in result.stderr
 
 

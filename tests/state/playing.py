@@ -92,6 +92,8 @@ class Player:
             "tasks": tasks,
             "merges": merges,
             "moves": [len(self.plan.moves(before))] * len(self.stages),
+            "hot_moves": [len(self.plan.hot_moves(before))] * len(self.stages),
+            "key_moves": [self.plan.rehomed(before).keys.size] * len(self.stages),
         }
         output = [f"{version}.parquet"]
         (self.checkpoint.output / output[0]).write_bytes(b"what came out")

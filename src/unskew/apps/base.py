@@ -80,7 +80,7 @@ class Batch:
     seconds : float
         It took.
     balance : Balance
-        How its rows were spread.
+        How its rows were spread, or what else the app balances.
     """
 
     number: int
@@ -102,7 +102,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run did; `as_dict` is what `--json` writes."""
+    """What a run did; `as_dict` is what `--json` writes.
+
+    `balanced` says what the loads of the batches are: rows, or what else the app balances.
+    """
 
     app: str
     strategy: str
@@ -112,11 +115,12 @@ class Summary:
     seconds: float
     verified: bool | None
     notes: Sequence[str] = ()
+    balanced: str = "rows"
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def imbalance(self) -> float:
-        """Of all batches: the sum of the busiest instances' rows over that of the means, less 1."""
+        """Of all batches: the sum of the largest loads over that of the means, less 1."""
         return _together([batch.balance.loads for batch in self.batches])
 
     @property
@@ -126,7 +130,7 @@ class Summary:
 
     @property
     def gain(self) -> float:
-        """How many times fewer rows the busiest instances have than they would by that hash."""
+        """How many times less load the busiest instances have than they would by that hash."""
         busiest = sum(max(batch.balance.loads) for batch in self.batches)
         hashed = sum(max(batch.balance.hash_loads) for batch in self.batches)
         return hashed / busiest if busiest else 1.0
@@ -147,6 +151,7 @@ class Summary:
             "batches": len(self.batches),
             "seconds": self.seconds,
             "rows_per_second": self.rows_in / self.seconds if self.seconds else 0.0,
+            "balanced": self.balanced,
             "imbalance": self.imbalance,
             "hash_imbalance": self.hash_imbalance,
             "replication_factor": self.replication_factor,

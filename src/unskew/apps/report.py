@@ -26,7 +26,7 @@ def run_report(summary: Summary) -> str:
         "speed": _speed(summary),
         "loads": loads_chart(
             {"Spark's hash": last.balance.hash_loads, summary.strategy: last.balance.loads},
-            f"Rows of each instance in batch {last.number}",
+            f"{summary.balanced.capitalize()} of each instance in batch {last.number}",
         ).to_dict(),
     }
     notes = "".join(f"<pre>{escape(note)}</pre>" for note in summary.notes)
@@ -34,7 +34,7 @@ def run_report(summary: Summary) -> str:
         [
             f"<h1>unskew run {escape(summary.app)}</h1>",
             f"<table>{figures}</table>",
-            "<h2>Imbalance of each batch</h2>",
+            f"<h2>Imbalance of each batch, by {escape(summary.balanced)}</h2>",
             '<p class="remark">How far the busiest instance is above the mean: 0.01 is 1 %.</p>',
             '<div class="chart" id="balance"></div>',
             "<h2>Rows a second</h2>",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -25,6 +26,13 @@ from unskew.workloads.rides import ORDER_EVERY
 
 NEARBY = "5 minutes"
 """How long ago a taxi may have been in the cell of an order."""
+
+_NEARBY_MS = 300_000
+_CELL = 2**40
+"""More than there are milliseconds in a run."""
+
+PARTNERS = 2
+"""Batches before a batch whose rows may have partners in it, in the busiest hour, too."""
 
 LATENESS = "2 minutes"
 """How far reports may be behind the newest before they are late."""
@@ -54,7 +62,8 @@ class NearbyTaxis(App):
     name = "rides"
     title = "orders joined with the taxis nearby in the last minutes, as hot spots move"
     takes = frozenset({"balancer"})
-    rows = 30_000
+    # Fewer have so few pairs that they take no time beside the rows, and nothing is split.
+    rows = 120_000
     results = "pairs"
 
     def strategy(self, options: Options) -> str:
@@ -107,6 +116,7 @@ class NearbyTaxis(App):
             seconds=seconds,
             verified=verified,
             notes=[*_nearby(found), _moved(log.reports)],
+            balanced="pairs",
             extra=_figures(log.reports),
         )
 
@@ -147,8 +157,8 @@ def _others(tuples: DataFrame) -> list[str]:
 class _Log:
     """What the batches did, as the pipeline tells and as the stream is known to be.
 
-    A pipeline tells of hashes and shards; which cells the rows of a batch are in, and where Spark's
-    own hash would have sent them, is computed from the stream itself.
+    A pipeline tells of hashes and shards; which cells the rows of a batch are in, how many pairs
+    they have, and where Spark's own hash would have sent them, is computed from the stream itself.
     """
 
     def __init__(self, stream: _Rides, watch: Watch) -> None:
@@ -170,10 +180,11 @@ class _Log:
         # A key that is split is told by each of its instances, every other one by one at most.
         told = Counter(key for task in report.facts["tasks"] for key, _ in task["hot"])
         instances = np.array([max(told[key], 1) for key in self._hashes])
-        hottest = np.argsort(-counts, kind="stable")[:HOTTEST].tolist()
+        pairs = self._pairs(report.batch)
+        hottest = np.argsort(-pairs, kind="stable")[:HOTTEST].tolist()
         balance = Balance(
-            loads=report.loads[0].tolist(),
-            hash_loads=np.bincount(self._homes, counts, self._instances).astype(int).tolist(),
+            loads=[sum(task["pairs"].values()) for task in report.facts["tasks"]],
+            hash_loads=np.bincount(self._homes, pairs, self._instances).astype(int).tolist(),
             partials=int(instances[counts > 0].sum()),
             hot=[
                 HotRows(f"cell {cell}", int(counts[cell]), int(instances[cell])) for cell in hottest
@@ -183,6 +194,24 @@ class _Log:
         self.reports.append(report)
         self.batches.append(Batch(report.batch, self._rows, keys, report.seconds, balance))
         self._watch(self.batches[-1])
+
+    def _pairs(self, batch: int) -> NDArray[np.int64]:
+        """Return the pairs of each cell whose later row is in a batch, or would be if not late."""
+        numbers = np.arange(max(0, batch - PARTNERS) * self._rows, (batch + 1) * self._rows)
+        places = self._rides.places(numbers)
+        is_old = numbers < batch * self._rows
+        is_order = numbers % ORDER_EVERY == 0
+        # By cell and then by time: the partners of an order are next to each other.
+        by = places.cell * _CELL + places.time
+
+        def count(among: NDArray[np.bool_]) -> NDArray[Any]:
+            orders, tracks = by[is_order & among], np.sort(by[~is_order & among])
+            first = np.searchsorted(tracks, orders - _NEARBY_MS, "left")
+            found = np.searchsorted(tracks, orders, "right") - first
+            return np.bincount(places.cell[is_order & among], found, len(self._hashes))
+
+        pairs: NDArray[np.int64] = (count(np.ones_like(is_old)) - count(is_old)).astype(np.int64)
+        return pairs
 
 
 def _figures(reports: Sequence[BatchReport]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ INSTANCES = 16
 CORES = 2
 """Of each executor that is started for --speeds, and instances."""
 
+WORTH_TELLING = 1.15
+"""Times fewer rows, or pairs, below which two ways to spread them are called the same."""
+
 SHOWN = 12
 """Batches in the live table; older ones scroll out of it."""
 
@@ -57,7 +60,8 @@ Examples:
 \b
 How to read the table:
   imbalance   how far the busiest instance is above the mean, and what it
-              would be under Spark's own hash of the key
+              would be under Spark's own hash of the key: of rows, and of rides
+              of the pairs that are looked at, which is what its balancer evens
   replication instances that a key of a window has on average; rows of a join
               look for partners at all of them
   hot keys    the largest, each with its number of instances
@@ -415,6 +419,13 @@ def _batches(summary: Summary) -> str:
     return f"{number} batch{'es' if number != 1 else ''}"
 
 
+def _gain(summary: Summary) -> str:
+    """Return what balance was worth, where it was worth something."""
+    if summary.gain < WORTH_TELLING:
+        return ""
+    return f": the busiest instance has {summary.gain:.1f} times fewer {summary.balanced}"
+
+
 def _told(summary: Summary) -> Iterator[Table | str]:
     """Yield the summary: the batches, what it did, what came out."""
     if not summary.batches:
@@ -424,8 +435,8 @@ def _told(summary: Summary) -> Iterator[Table | str]:
     yield from map(printable, summary.notes)
     yield (
         f"{summary.rows_in:,} rows in {_batches(summary)} and {summary.seconds:.1f} s; "
-        f"imbalance {summary.imbalance:.3f}, under Spark's hash {summary.hash_imbalance:.2f}: the "
-        f"busiest instance has {summary.gain:.1f} times fewer rows."
+        f"imbalance of {summary.balanced} {summary.imbalance:.3f}, under Spark's hash "
+        f"{summary.hash_imbalance:.2f}{_gain(summary)}."
     )
     if summary.verified:
         yield "Verified: all results, of earlier runs too, are those that plain Spark computes."

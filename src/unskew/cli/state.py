@@ -45,13 +45,16 @@ How to read the tables:
               it; flushed: what a flush let expire; initial: what was there
               before; re-sharded: a copy, with --reshard
   rows in     that came to the stage, late ones among them
-  moves       shards that were on another instance than in the batch before
+  moved       shards that were on another instance than in the batch before;
+              keys that were, because they are split or placed, or had been
   imbalance   how far the instance with most rows is above the mean: 0.01 is
               1 %, 2 is three times the mean
   state KB    in files; runs that newer ones partly replace are in it whole,
               and so are their rows
   hot keys    of the plan: their rows and state are on several instances, in a
               shard of each, numbered after all others
+  keys placed of the plan: in another shard than that of their hash, with the
+              keys that they occur with
   hottest     rows as far as tasks told: each names its 16 largest keys
 
 \b
@@ -227,11 +230,13 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
         show_edge=False,
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        collapse_padding=True,
         # Data may hold what looks like markup.
         highlight=False,
     )
     for heading in left:
-        table.add_column(heading, overflow="fold")
+        # A name that we chose is short, and no word is cut in two.
+        table.add_column(heading, overflow="fold", no_wrap=heading == "kind")
     for heading in right:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
@@ -247,7 +252,8 @@ def _stages(stages: Iterable[StageState]) -> Table:
 
 
 def _batches(batches: Iterable[BatchState], title: str) -> Table:
-    numbers = ("rows in", "late", "s", "rows out", "moves", "imbalance", "state KB")
+    moved = ("shards\nmoved", "keys\nmoved")
+    numbers = ("rows in", "late", "s", "rows\nout", *moved, "imbalance", "state KB")
     table = _table(title, ("batch", "kind"), numbers)
     for each in batches:
         if each.damage is not None:
@@ -261,6 +267,7 @@ def _batches(batches: Iterable[BatchState], title: str) -> Table:
             f"{each.seconds:.2f}",
             f"{each.rows_out:,}",
             f"{each.moves:,}",
+            f"{each.hot_moves + each.key_moves:,}",
             "" if each.imbalance is None else f"{each.imbalance:.3f}",
             _kilobytes(each.state_bytes),
         )
@@ -276,7 +283,8 @@ def _plan(found: Inspection) -> Iterator[Table | str]:
     each = f"{few:,}" if few == most else f"{few:,} to {most:,}"
     instances = f"{plan.instances:,} instance{'' if plan.instances == 1 else 's'}"
     hot = f"{len(plan.hot):,} hot key{'' if len(plan.hot) == 1 else 's'}"
-    yield f"plan in force: {instances} with {each} shards, epoch {plan.epoch:,}, {hot}"
+    placed = f", {plan.placed:,} key{'' if plan.placed == 1 else 's'} placed" if plan.placed else ""
+    yield f"plan in force: {instances} with {each} shards, epoch {plan.epoch:,}, {hot}{placed}"
     if plan.hot:
         yield _keys(plan.hot, "hot keys of the plan")
 

@@ -381,9 +381,10 @@ class Cycle:
         """Write the log line of a batch, and call who wants to know."""
         report = batch_report(manifest, self.stages, seconds, pause)
         log.info(
-            "batch %d: %d rows in %.2f s, %d late, %d out, %s shards moved",
+            "batch %d: %d rows in %.2f s, %d late, %d out, %d shards and %d keys moved",
             *(report.batch, report.rows, seconds, report.late, report.rows_out),
             sum(report.moves),
+            sum(report.hot_moves) + sum(report.key_moves),
         )
         self._ask_for_shards(report)
         if report.kind == "batch":

@@ -6,7 +6,7 @@ Reads files alone: no Spark, and no harm to a query that is running.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,9 @@ class BatchState:
         That came to the stage, that came too late, that left it.
     seconds : float
         Of the whole batch.
-    moves : int
-        Shards that were on another instance than in the version before.
+    moves, hot_moves, key_moves : int
+        What was on other instances than in the version before: shards; keys that are split, or
+        were; keys that are placed, or were.
     imbalance : float or None
         Of the rows over the instances; None if there were no rows.
     state_bytes : int
@@ -80,6 +81,8 @@ class BatchState:
     rows_out: int = 0
     seconds: float = 0.0
     moves: int = 0
+    hot_moves: int = 0
+    key_moves: int = 0
     imbalance: float | None = None
     state_bytes: int = 0
     damage: str | None = None
@@ -119,12 +122,15 @@ class PlanState:
         How many shards each instance has.
     hot : tuple of KeyState
         Keys that several instances share.
+    placed : int
+        How many keys are in another shard than that of their hash, to live with others.
     """
 
     instances: int
     epoch: int
     shards: tuple[int, ...]
     hot: tuple[KeyState, ...]
+    placed: int = 0
 
 
 @dataclass(frozen=True)
@@ -302,6 +308,7 @@ def inspect_state(chosen: Chosen, *, top: int = 10) -> Inspection:
             epoch=plan.epoch,
             shards=tuple(np.bincount(plan.assignment, minlength=plan.instances).tolist()),
             hot=tuple(key_state(key, plan) for key in hot),
+            placed=len(plan.placed),
         ),
         shards=tuple(_shard(chosen, shard, plan) for shard in largest),
         shards_with_state=len(sizes),
@@ -373,10 +380,17 @@ def _batch(manifest: Manifest, stage: int) -> BatchState:
         late=late,
         rows_out=sum(each.get("rows_out", 0) for each in (*tasks, *merges)),
         seconds=float(facts.get("seconds", 0.0)),
-        moves=facts["moves"][stage] if "moves" in facts else 0,
+        moves=_moved(facts, "moves", stage),
+        hot_moves=_moved(facts, "hot_moves", stage),
+        key_moves=_moved(facts, "key_moves", stage),
         imbalance=imbalance(loads) if sum(loads) else None,
         state_bytes=sum(manifest.state_bytes(stage).values()),
     )
+
+
+def _moved(facts: Mapping[str, Any], name: str, stage: int) -> int:
+    """Return how much moved; re-sharded, and by earlier versions, not all of it is told."""
+    return int(facts[name][stage]) if name in facts else 0
 
 
 def _of_stage(manifest: Manifest, name: str, stage: int) -> list[dict[str, Any]]:
@@ -416,11 +430,13 @@ def _texts(chosen: Chosen, manifests: Iterable[Manifest], keys: Iterable[int]) -
 
 
 def _rows(chosen: Chosen, manifest: Manifest, hashes: Hashes) -> pa.RecordBatch | None:
-    """Return the state of some keys: at home, and where parts of hot keys are."""
+    """Return the state of some keys: at home, placed or not, and where parts of hot keys are."""
     reader = SegmentReader(chosen.store.segments)
     state = manifest.stages[chosen.stage]
     shards = chosen.specs[chosen.stage].shards
-    homes = Plan.even(shards, 1).shard_of(hashes)
+    # Without a plan none of them is placed.
+    plan = _plan(chosen.store, manifest.version, chosen.stage) or Plan.even(shards, 1)
+    homes = plan.shard_of(hashes)
     places = {int(shard): hashes[homes == shard] for shard in np.unique(homes)}
     places |= {shard: hashes for shard in state if shard >= shards}
     found: list[pa.RecordBatch] = []
