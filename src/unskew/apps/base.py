@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from unskew.spark import Balance, Speeds
+from unskew.spark import Balance, BatchReport, Speeds
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,18 @@ class Summary:
     notes: Sequence[str] = ()
     balanced: str = "rows"
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_pipeline(
+        cls, batches: Sequence[Batch], reports: Sequence[BatchReport], **other: Any
+    ) -> Summary:
+        """Return what the batches of a pipeline come to, with the other attributes."""
+        return cls(
+            rows_in=sum(batch.rows for batch in batches),
+            rows_out=sum(report.rows_out for report in reports),
+            batches=batches,
+            **other,
+        )
 
     @property
     def imbalance(self) -> float:

@@ -127,12 +127,11 @@ class Bayes(App):
             "accuracy": second.accuracy,
             "majority": second.majority,
         }
-        return Summary(
+        return Summary.of_pipeline(
+            log.batches,
+            log.reports,
             app=self.name,
             strategy=options.balancer,
-            rows_in=sum(batch.rows for batch in log.batches),
-            rows_out=sum(report.rows_out for report in log.reports),
-            batches=log.batches,
             seconds=seconds,
             verified=verified,
             notes=list(_told(extra)),

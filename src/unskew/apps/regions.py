@@ -112,12 +112,11 @@ class TrendsByRegion(App):
         if options.verify:
             _verify(posts, spark.read.parquet(f"file:{found}"), last + 1)
             verified = True
-        return Summary(
+        return Summary.of_pipeline(
+            log.batches,
+            log.reports,
             app=self.name,
             strategy=options.balancer,
-            rows_in=sum(batch.rows for batch in log.batches),
-            rows_out=sum(report.rows_out for report in log.reports),
-            batches=log.batches,
             seconds=seconds,
             verified=verified,
             notes=list(_told(log.reports, options.instances)),

@@ -107,12 +107,11 @@ class NearbyTaxis(App):
         if options.verify:
             _verify(stream, found, watermarks(offsets, last + 1))
             verified = True
-        return Summary(
+        return Summary.of_pipeline(
+            log.batches,
+            log.reports,
             app=self.name,
             strategy=options.balancer,
-            rows_in=sum(batch.rows for batch in log.batches),
-            rows_out=sum(report.rows_out for report in log.reports),
-            batches=log.batches,
             seconds=seconds,
             verified=verified,
             notes=[*_nearby(found), _moved(log.reports)],

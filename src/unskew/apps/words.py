@@ -76,12 +76,11 @@ class Words(App):
         if options.verify:
             _verify(source, counts.found(spark), committed(offsets))
             verified = True
-        return Summary(
+        return Summary.of_pipeline(
+            log.batches,
+            log.reports,
             app=self.name,
             strategy=options.balancer,
-            rows_in=sum(batch.rows for batch in log.batches),
-            rows_out=sum(report.rows_out for report in log.reports),
-            batches=log.batches,
             seconds=seconds,
             verified=verified,
             notes=list(_told(log, spark, counts)),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from unskew.operators.base import Operator
 from unskew.operators.matching import select
-from unskew.operators.spill_files import SpillFiles
+from unskew.operators.spill_files import Spilling
 from unskew.state.runs import Hashes, hashes_of
 
 _FIRST_BYTES = 1 << 19
@@ -22,7 +20,7 @@ _FIRST_BYTES = 1 << 19
 ShardOf = Callable[[Hashes], NDArray[np.int64]]
 
 
-class EntryBuffer:
+class EntryBuffer(Spilling):
     """Take rows in any order and give back entries by shard.
 
     Holds at most `most_bytes` of entries, with those that were added last beside them, and then one
@@ -40,6 +38,7 @@ class EntryBuffer:
     """
 
     def __init__(self, operator: Operator, shard_of: ShardOf, most_bytes: int) -> None:
+        super().__init__()
         self._operator = operator
         self._shard_of = shard_of
         self._most = most_bytes
@@ -48,21 +47,7 @@ class EntryBuffer:
         self._enough = min(_FIRST_BYTES, most_bytes // 4)
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
-        self._spills = SpillFiles()
         self._spilled: list[NDArray[np.int64]] = []
-
-    def __enter__(self) -> Self:
-        """Return it."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove what was written."""
-        self._spills.__exit__(kind, error, trace)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows: hash, time, keys, values."""

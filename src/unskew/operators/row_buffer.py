@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 
-from unskew.operators.spill_files import SpillFiles
+from unskew.operators.spill_files import Spilling
 
 
-class RowBuffer:
+class RowBuffer(Spilling):
     """Take batches and give them back in the same order, without a copy of what is held.
 
     Parameters
@@ -29,23 +27,10 @@ class RowBuffer:
     """
 
     def __init__(self, most_bytes: int) -> None:
+        super().__init__()
         self._most = most_bytes
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._spills = SpillFiles()
-
-    def __enter__(self) -> Self:
-        """Return it."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove what was written."""
-        self._spills.__exit__(kind, error, trace)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows."""

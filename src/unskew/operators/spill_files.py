@@ -17,27 +17,19 @@ class SpillFiles:
 
     Examples
     --------
-    >>> with SpillFiles() as files:
-    ...     files.write([pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]})])
-    ...     with files.open(0) as reader:
-    ...         reader.num_record_batches
+    >>> files = SpillFiles()
+    >>> files.write([pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]})])
+    >>> with files.open(0) as reader:
+    ...     reader.num_record_batches
     2
+    >>> files.remove()
     """
 
     def __init__(self) -> None:
         self._folder: TemporaryDirectory[str] | None = None
         self._paths: list[Path] = []
 
-    def __enter__(self) -> Self:
-        """Return it."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def remove(self) -> None:
         """Remove what was written."""
         if self._folder is not None:
             self._folder.cleanup()
@@ -67,3 +59,23 @@ class SpillFiles:
             pa.ipc.open_file(file) as reader,
         ):
             yield reader
+
+
+class Spilling:
+    """What holds a part of something in memory, and has files for the rest until it is left."""
+
+    def __init__(self) -> None:
+        self._spills = SpillFiles()
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove what was written."""
+        self._spills.remove()
