@@ -28,6 +28,7 @@ def run_report(summary: Summary) -> str:
         "loads": loads_chart(
             {"Spark's hash": last.balance.hash_loads, summary.strategy: last.balance.loads},
             f"{summary.balanced.capitalize()} of each instance in batch {last.number}",
+            of=summary.balanced,
         ).to_dict(),
     }
     notes = "".join(f"<pre>{escape(note)}</pre>" for note in summary.notes)
