@@ -90,7 +90,9 @@ def comparison_chart(
     return chart
 
 
-def loads_chart(loads: Mapping[str, Sequence[int]], title: str) -> alt.HConcatChart:
+def loads_chart(
+    loads: Mapping[str, Sequence[int]], title: str, *, of: str = "tuples"
+) -> alt.HConcatChart:
     """Return the load of every instance, the busiest first, one panel for each grouping.
 
     Parameters
@@ -99,6 +101,8 @@ def loads_chart(loads: Mapping[str, Sequence[int]], title: str) -> alt.HConcatCh
         Tuples of each instance by grouping, as `Grouping.loads` tells them.
     title : str
         What the workload is called.
+    of : str, default "tuples"
+        What the loads are counts of.
     """
     times = {
         name: sorted((load * len(counts) / max(sum(counts), 1) for load in counts), reverse=True)
@@ -117,7 +121,7 @@ def loads_chart(loads: Mapping[str, Sequence[int]], title: str) -> alt.HConcatCh
             x=alt.X("rank:O", title=f"{len(values)} instances", axis=alt.Axis(labels=False)),
             y=alt.Y(
                 "load:Q",
-                title="tuples, in units of the mean",
+                title=f"{of}, in units of the mean",
                 scale=alt.Scale(domain=[0, highest]),
                 axis=alt.Axis(gridColor="#ececec"),
             ),

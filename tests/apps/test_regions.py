@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from unskew.apps import Batch, app, regions
+from unskew.apps.report import run_report
 from unskew.cli import main
 from unskew.errors import NotVerified
 
@@ -31,6 +32,16 @@ def test_a_run_is_verified_and_goes_on_where_it_stopped(
     assert first.extra["moves"] > 100
     assert 0 < first.extra["shuffle_bytes"] < first.extra["hash_shuffle_bytes"]
     assert all(sum(batch.balance.loads) == batch.rows for batch in seen)
+    stays, sent = first.series
+    assert stays.hashed == pytest.approx([100 / 3] * 5)
+    assert max(stays.ours) == stays.ours[-1] > 34
+    assert sum(sent.ours) == pytest.approx(first.extra["shuffle_bytes"] / 1e6)
+    assert sent.ours[-1] < sent.hashed[-1]
+    assert first.outcome is not None
+    assert "of the rows stayed on their instance" in first.outcome
+    page = run_report(first)
+    assert "rows that stay, %" in page
+    assert page.index(stays.title) < page.index("Imbalance of each batch")
     second = app("regions").run(spark, given, seen.append)
     assert second.verified
     assert [batch.number for batch in seen[5:]] == [5, 6, 7, 8, 9]

@@ -101,10 +101,29 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Series:
+    """A figure of every batch that an app is about, beside what it would be by hash.
+
+    Attributes
+    ----------
+    title, measure : str
+        Of its chart, and of the chart's axis.
+    ours, hashed : sequence of float
+        Of each batch.
+    """
+
+    title: str
+    measure: str
+    ours: Sequence[float]
+    hashed: Sequence[float]
+
+
+@dataclass(frozen=True)
 class Summary:
     """What a run did; `as_dict` is what `--json` writes.
 
-    `balanced` says what the loads of the batches are: rows, or what else the app balances.
+    `balanced` says what the loads of the batches are: rows, or what else the app balances. Where an
+    app is about something else than balance, `series` are its charts and `outcome` its last word.
     """
 
     app: str
@@ -116,6 +135,8 @@ class Summary:
     verified: bool | None
     notes: Sequence[str] = ()
     balanced: str = "rows"
+    series: Sequence[Series] = ()
+    outcome: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from unskew.aggregates import Reduction, count
 from unskew.aggregates.base import Groups
-from unskew.apps.base import App, Batch, Options, Summary, Watch
+from unskew.apps.base import App, Batch, Options, Series, Summary, Watch
 from unskew.apps.continuing import check_same_stream
 from unskew.apps.following import Enough, committed, wait
 from unskew.apps.generated import first_numbers, numbers, rows_of
@@ -121,6 +121,8 @@ class TrendsByRegion(App):
             verified=verified,
             notes=list(_told(log.reports, options.instances)),
             extra=_figures(log.reports, options.instances),
+            series=_series(log.reports, options.instances),
+            outcome=_outcome(log.reports, options.instances),
         )
 
 
@@ -191,6 +193,36 @@ def _figures(reports: Sequence[BatchReport], instances: int) -> dict[str, Any]:
         "hash_shuffle_bytes": round(sent / far * rows * (1 - 1 / instances)),
         "moves": sum(sum(report.moves) + sum(report.key_moves) for report in reports),
     }
+
+
+def _series(reports: Sequence[BatchReport], instances: int) -> list[Series]:
+    by_hash = [_figures([report], instances)["hash_shuffle_bytes"] / 1e6 for report in reports]
+    return [
+        Series(
+            "Rows that stay on their instance between the two stages",
+            "rows that stay, %",
+            [100 * report.locality[0] for report in reports],
+            [100 / instances] * len(reports),
+        ),
+        Series(
+            "Bytes through the exchange between the two stages",
+            "MB through the exchange",
+            [report.bytes_shuffled[1] / 1e6 for report in reports],
+            by_hash,
+        ),
+    ]
+
+
+def _outcome(reports: Sequence[BatchReport], instances: int) -> str | None:
+    if not reports:
+        return None
+    figures = _figures(reports, instances)
+    part = figures["shuffle_bytes"] / max(figures["hash_shuffle_bytes"], 1)
+    return (
+        f"{figures['locality']:.0%} of the rows stayed on their instance, "
+        f"{reports[-1].locality[0]:.0%} in the last batch, by hash {1 / instances:.0%}; {part:.0%} "
+        f"of the bytes that hashing would send went through the exchange."
+    )
 
 
 def _told(reports: Sequence[BatchReport], instances: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from unskew.apps.base import Summary
+from unskew.apps.base import Series, Summary
 from unskew.charts import loads_chart
 from unskew.pages import page
 
@@ -22,18 +22,27 @@ def run_report(summary: Summary) -> str:
     )
     last = summary.batches[-1]
     charts = {
+        **{f"series{i}": _series(summary, each) for i, each in enumerate(summary.series)},
         "balance": _balance(summary),
         "speed": _speed(summary),
         "loads": loads_chart(
             {"Spark's hash": last.balance.hash_loads, summary.strategy: last.balance.loads},
             f"{summary.balanced.capitalize()} of each instance in batch {last.number}",
+            of=summary.balanced,
         ).to_dict(),
     }
     notes = "".join(f"<pre>{escape(note)}</pre>" for note in summary.notes)
+    own = "".join(
+        f'<h2>{escape(each.title)}</h2>\n<div class="chart" id="series{i}"></div>\n'
+        for i, each in enumerate(summary.series)
+    )
+    outcome = "" if summary.outcome is None else f"<p>{escape(summary.outcome)}</p>"
     body = "\n".join(
         [
             f"<h1>unskew run {escape(summary.app)}</h1>",
+            outcome,
             f"<table>{figures}</table>",
+            own,
             f"<h2>Imbalance of each batch, by {escape(summary.balanced)}</h2>",
             '<p class="remark">How far the busiest instance is above the mean: 0.01 is 1 %.</p>',
             '<div class="chart" id="balance"></div>',
@@ -70,20 +79,24 @@ def _hot(summary: Summary) -> str:
 
 
 def _balance(summary: Summary) -> dict[str, Any]:
+    ours = [batch.balance.imbalance for batch in summary.batches]
+    hashed = [batch.balance.hash_imbalance for batch in summary.batches]
+    return _series(summary, Series("", "imbalance", ours, hashed))
+
+
+def _series(summary: Summary, series: Series) -> dict[str, Any]:
+    """Return two lines over the batches: ours, and what would have been by hash."""
     values = [
-        {"batch": batch.number, "imbalance": value, "routing": routing}
-        for batch in summary.batches
-        for routing, value in (
-            (summary.strategy, batch.balance.imbalance),
-            ("Spark's hash", batch.balance.hash_imbalance),
-        )
+        {"batch": batch.number, series.measure: value, "routing": routing}
+        for batch, *both in zip(summary.batches, series.ours, series.hashed, strict=True)
+        for routing, value in zip((summary.strategy, "Spark's hash"), both, strict=True)
     ]
     colour = alt.Color(
         "routing:N",
         title=None,
         scale=alt.Scale(domain=[summary.strategy, "Spark's hash"], range=[_OURS, _HASH]),
     )
-    return _lines(values, "imbalance", colour)
+    return _lines(values, series.measure, colour)
 
 
 def _speed(summary: Summary) -> dict[str, Any]:

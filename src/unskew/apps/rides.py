@@ -62,7 +62,7 @@ class NearbyTaxis(App):
     name = "rides"
     title = "orders joined with the taxis nearby in the last minutes, as hot spots move"
     takes = frozenset({"balancer"})
-    # Fewer have so few pairs that they take no time beside the rows, and nothing is split.
+    # With fewer, pairs take next to no time beside rows, and a balancer cannot see them.
     rows = 120_000
     results = "pairs"
 

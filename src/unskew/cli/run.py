@@ -421,7 +421,7 @@ def _batches(summary: Summary) -> str:
 
 def _gain(summary: Summary) -> str:
     """Return what balance was worth, where it was worth something."""
-    if summary.gain < WORTH_TELLING:
+    if summary.outcome is not None or summary.gain < WORTH_TELLING:
         return ""
     return f": the busiest instance has {summary.gain:.1f} times fewer {summary.balanced}"
 
@@ -438,5 +438,7 @@ def _told(summary: Summary) -> Iterator[Table | str]:
         f"imbalance of {summary.balanced} {summary.imbalance:.3f}, under Spark's hash "
         f"{summary.hash_imbalance:.2f}{_gain(summary)}."
     )
+    if summary.outcome is not None:
+        yield summary.outcome
     if summary.verified:
         yield "Verified: all results, of earlier runs too, are those that plain Spark computes."
