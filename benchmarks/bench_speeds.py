@@ -62,7 +62,6 @@ def cluster(scratch: str, **settings: str) -> Iterator[SparkSession]:
     """Yield a session with the executors."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_WORKER_DIR"] = f"{scratch}/workers"
     builder = (
         SparkSession.builder.master(f"local-cluster[{len(SPEEDS)},{CORES},1024]")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -180,7 +179,7 @@ def in_batches(spark: SparkSession, folder: Path, scratch: str, partitions: int)
     writer = stream(spark, folder).writeStream.foreachBatch(batch)
     query = writer.option("checkpointLocation", f"{state}-spark").trigger(availableNow=True).start()
     query.awaitTermination()
-    last = spark.read.parquet(f"{state}/{len(query.recentProgress) - 1}")
+    last = spark.read.parquet(f"{state}/{max(int(path.name) for path in Path(state).iterdir())}")
     if {row["key"]: row["n"] for row in last.collect()} != exact(spark, folder):
         raise RuntimeError(f"{partitions} partitions have other counts than a batch")
     return durations(query.recentProgress)
