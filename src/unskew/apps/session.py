@@ -62,8 +62,6 @@ def spark_session(
             "spark.local.dir", str(scratch / "local")
         )
     if not re.match(r"local($|\[)", master):
-        # Else its executors would write into the folder that Spark is installed in.
-        os.environ.setdefault("SPARK_WORKER_DIR", str(scratch / "workers"))
         builder = builder.config("spark.locality.wait", "30s").config(
             "spark.shuffle.reduceLocality.enabled", "false"
         )
