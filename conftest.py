@@ -22,6 +22,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yield the session; it listens on the loopback address alone and leaves no files."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Workers find the modules of tests by the names that they have here.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     scratch = tmp_path_factory.mktemp("spark")
     made = (
         SparkSession.builder.master("local[2]")
