@@ -161,12 +161,7 @@ def test_a_query_leaves_no_process_behind(spark: SparkSession, tmp_path: Path, w
     query = made.start(MemorySink(), tmp_path, before=before)
 
     def started() -> list[int]:
-        # Others may start processes, too.
-        return [
-            each.pid
-            for each in psutil.Process().children()
-            if any("beside" in part for part in each.cmdline())
-        ]
+        return [each.pid for each in psutil.Process().children() if _is_beside(each)]
 
     assert until(lambda: len(started()) == 1)
     if way == "stop()":
@@ -178,3 +173,12 @@ def test_a_query_leaves_no_process_behind(spark: SparkSession, tmp_path: Path, w
         next(each for each in spark.streams.active if each.id == query.id).stop()
     assert until(lambda: not started())
     query.stop()
+
+
+def _is_beside(process: psutil.Process) -> bool:
+    """Return whether a process is one that thinks: others may start processes, too."""
+    try:
+        return any("unskew.beside" in part for part in process.cmdline())
+    except psutil.Error:
+        # It is over.
+        return False
