@@ -34,7 +34,7 @@ def test_a_run_is_verified_and_goes_on_where_it_stopped(
     assert all(sum(batch.balance.loads) == batch.rows for batch in seen)
     stays, sent = first.series
     assert stays.hashed == pytest.approx([100 / 3] * 5)
-    assert max(stays.ours) == stays.ours[-1] > 34
+    assert stays.ours[-1] > max(34, *stays.ours[:2])
     assert sum(sent.ours) == pytest.approx(first.extra["shuffle_bytes"] / 1e6)
     assert sent.ours[-1] < sent.hashed[-1]
     assert first.outcome is not None
