@@ -28,6 +28,14 @@ DATA = FOLDER / "data"
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.0.0"
 
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0,"
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1,"
+    "org.apache.kafka:kafka-clients:3.9.1,"
+    "org.apache.commons:commons-pool2:2.12.0"
+)
+"""What Spark 4.3 reads Kafka with where Maven has none of its own version: the newest it has."""
+
 SECONDS = 60
 """How long a service may take to listen."""
 
@@ -158,12 +166,25 @@ def start_kafka(folder: Path) -> dict[str, Any]:
 
 
 def fetch_connector(given: str | None) -> dict[str, Any]:
-    """Fetch what Spark reads Kafka with, in Spark's own version unless others are named."""
+    """Fetch what Spark reads Kafka with, in Spark's own version unless others are named.
+
+    Where Maven has none of that version, an earlier one is taken.
+    """
     from unskew.spark.kafka import kafka_package
 
-    artifacts = given.split(",") if given else [kafka_package()]
+    if given:
+        return _connector(given, alone=True)
+    try:
+        return _connector(kafka_package(), alone=False)
+    except CannotHave as error:
+        print(f"services: {error}; taking an earlier one", file=sys.stderr)
+        return _connector(CONNECTOR, alone=True)
+
+
+def _connector(given: str, *, alone: bool) -> dict[str, Any]:
+    artifacts = given.split(",")
     name = "connector-" + "-".join(each.rpartition(":")[2] for each in artifacts)
-    jars = _fetch(artifacts, FOLDER / name, alone=given is not None)
+    jars = _fetch(artifacts, FOLDER / name, alone=alone)
     # Spark has these itself.
     own = ("hadoop", "jsr305", "lz4", "scala", "slf4j", "snappy", "zstd")
     needed = [str(jar) for jar in jars if not jar.name.startswith(own)]

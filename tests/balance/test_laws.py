@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -177,7 +177,7 @@ def follow(policy: Balancer, plan: Plan, worlds: list[World]) -> list[Plan]:
     return plans
 
 
-some = settings(max_examples=60)
+some = settings(max_examples=40)
 
 
 @every_balancer
@@ -267,6 +267,8 @@ def test_a_snapshot_continues_exactly_in_another_object(
 @every_balancer
 @some
 @given(case=situations())
+# The turns of its hot key once followed each other, each as near to even as the other.
+@example(case=(Plan(np.zeros(3), 4), [World({0: 0.0, 1: 61.0}, [0.0, 6.0, 61.0], True)]))
 def test_it_comes_to_rest_where_loads_stay_the_same(
     make: Maker, case: tuple[Plan, list[World]]
 ) -> None:

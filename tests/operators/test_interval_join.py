@@ -113,7 +113,7 @@ def hot_on(home: int, *copies: int) -> Plan:
     return Plan(np.array([home, home]), 4, hot={HASHES[0]: copies})
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @example(
     # A key stays hot and loses the instance where its home is, which then moves.
     [([Event(LEFT, "a", 5, 0)], 0), ([Event(LEFT, "a", 5, 1)], 0), ([Event(RIGHT, "a", 5, 2)], 0)],

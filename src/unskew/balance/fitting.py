@@ -15,7 +15,7 @@ from unskew.parameters import key_hashes, whole_number
 _EVIDENCE = 8
 """Tuples in the sample before a key counts as hot: it is not hot because it came twice."""
 
-_FINENESS = 128
+FINENESS = 128
 """Turns of a hot key for each instance that it fills: the loads are even within 1 in 128."""
 
 _MOST_TURNS = 1 << 14
@@ -180,7 +180,7 @@ def pour(
 def turns(part: dict[int, float], mean: float) -> tuple[int, ...]:
     """Return the instances of a split key, each as often as its part asks, well mixed."""
     size = sum(part.values())
-    number = min(_MOST_TURNS, max(len(part), ceil(_FINENESS * size / mean)))
+    number = min(_MOST_TURNS, max(len(part), ceil(FINENESS * size / mean)))
     exact = np.array(list(part.values())) * (number / size)
     counts = np.maximum(1, np.floor(exact).astype(np.int64))
     short = number - int(counts.sum())

@@ -8,12 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unskew.balance.fitting import pour, turns
+from unskew.balance.fitting import FINENESS, pour, turns
 from unskew.balance.plan import Plan
 from unskew.balance.report import Report
 
 _ROUNDS = 4
 """Times that keys which share instances are poured one after the other."""
+
+_LEVEL = 2 / FINENESS
+"""Of the mean load: a part of a key that is by less than this off is as it should be, or the turns
+of two parts that differ in rounding would follow each other for ever."""
 
 _COOL = 0.5
 """A key that is split becomes whole again below so many means: half of what it was split for."""
@@ -146,22 +150,29 @@ def levelled(split: Split, speeds: NDArray[np.float64] | None = None) -> Split:
     ([4.0, 4.0], 0.75)
     """
     loads = split.loads.copy()
-    parts: dict[int, dict[int, float]] = {}
     # One that nobody asks for, or that is as good as whole, has nothing to be shared.
     shared = {key: copies for key, copies in split.hot.items() if split.sizes.get(key, 0.0) > 0}
-    for key, copies in shared.items():
-        named, times = np.unique(copies, return_counts=True)
-        shares = times * (split.sizes[key] / len(copies))
-        parts[key] = dict(zip(named.tolist(), shares.tolist(), strict=True))
+    parts = {key: _shares(copies, split.sizes[key]) for key, copies in shared.items()}
     for _ in range(_ROUNDS):
         for key, part in parts.items():
             pour(part, split.sizes[key], loads, speeds)
     mean = float(loads.mean())
-    hot = {
-        key: turns({copy: parts[key].get(copy, 0.0) for copy in sorted(set(copies))}, mean)
-        for key, copies in shared.items()
-    }
+    hot: dict[int, tuple[int, ...]] = {}
+    for key, copies in shared.items():
+        part = {copy: parts[key].get(copy, 0.0) for copy in sorted(set(copies))}
+        is_level = _furthest(_shares(copies, split.sizes[key]), part) <= _LEVEL * mean
+        hot[key] = copies if is_level else turns(part, mean)
     return split._replace(hot={**split.hot, **hot}, loads=loads)
+
+
+def _shares(copies: tuple[int, ...], size: float) -> dict[int, float]:
+    """Return what each instance has of a key of some size."""
+    named, times = np.unique(copies, return_counts=True)
+    return dict(zip(named.tolist(), (times * (size / len(copies))).tolist(), strict=True))
+
+
+def _furthest(shares: dict[int, float], others: dict[int, float]) -> float:
+    return max(abs(share - others[instance]) for instance, share in shares.items())
 
 
 def _wanted(plan: Plan, key: int, size: float, mean: float, above: float) -> int:
