@@ -16,6 +16,9 @@ from services import CannotHave, addresses, end, free_port, start_redis
 settings.register_profile("unskew", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("unskew")
 
+COMPILER = "-XX:TieredStopAtLevel=1"
+"""No test runs for so long that code which is compiled better would pay."""
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -31,7 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         # What `make services` could fetch, for the tests that read Kafka.
         .config("spark.jars", ",".join(addresses().get("jars", ())))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch}")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch} {COMPILER}")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.log.level", "OFF")
         .config("spark.sql.session.timeZone", "UTC")

@@ -268,7 +268,7 @@ def test_a_snapshot_continues_exactly_in_another_object(
 @some
 @given(case=situations())
 # The turns of its hot key once followed each other, each as near to even as the other.
-@example(case=(Plan(np.zeros(3), 4), [World({0: 0.0, 1: 61.0}, [0.0, 6.0, 61.0], True)]))
+@example(case=(Plan(np.zeros(3, np.int32), 4), [World({0: 0.0, 1: 61.0}, [0.0, 6.0, 61.0], True)]))
 def test_it_comes_to_rest_where_loads_stay_the_same(
     make: Maker, case: tuple[Plan, list[World]]
 ) -> None:

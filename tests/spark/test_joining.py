@@ -165,23 +165,22 @@ def test_the_rows_are_those_of_a_join_of_all_at_once(
     assert found == at_once(spark, folder, how)
 
 
-@pytest.mark.parametrize("how", ["inner", "full"])
 def test_partners_of_a_window_are_in_the_same_one(
-    spark: SparkSession, folder: Path, tmp_path: Path, how: str
+    spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     left, right = sides(spark, folder)
     options = {"within": None, "window": "5 minutes", "balancer": "static"}
-    found, _ = joined(left, right, tmp_path, how=how, **options)
+    found, _ = joined(left, right, tmp_path, how="full", **options)
     # Spark takes one column of event time from each stream.
     plain_time = F.timestamp_micros(F.unix_micros("time"))
     left, right = (
         df.withColumn("w", F.window("time", "5 minutes")).withColumn("time", plain_time)
         for df in (left, right)
     )
-    assert with_keys(found) == with_keys(native(plain(left, right, how, "l.w = r.w"), tmp_path))
+    assert with_keys(found) == with_keys(native(plain(left, right, "full", "l.w = r.w"), tmp_path))
 
 
-@pytest.mark.parametrize("instances", [1, 3, 4])
+@pytest.mark.parametrize("instances", [1, 4])
 def test_groups_find_the_same_pairs(
     spark: SparkSession, folder: Path, tmp_path: Path, instances: int
 ) -> None:
@@ -228,9 +227,9 @@ class Growing(Balancer):
 def test_instances_come_and_go_with_their_state(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    left, right = sides(spark, folder)
+    left, right = sides(spark, folder, "1 hour")
     found, reports = joined(left, right, tmp_path, how="full", shards=12, balancer=Growing())
-    assert with_keys(found) == with_keys(native(plain(left, right, "full"), tmp_path))
+    assert found == at_once(spark, folder, "full")
     assert len({report.loads[0].size for report in reports}) > 2
 
 
