@@ -38,7 +38,7 @@ class TaskReport:
     expired_up_to : int
         The latest time of the state that expired.
     busy : float
-        Seconds in the operator and the state, not waiting for rows.
+        Seconds in the operator, the state and the output, not waiting for rows.
     written, read, checked : int
         Bytes of state: that were written; of the rows that were found and the runs that were read
         as a whole; and of runs that this machine had not seen before, which it compares with their

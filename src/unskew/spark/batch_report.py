@@ -20,6 +20,9 @@ from unskew.state import Manifest
 from unskew.state.runs import NEVER
 from unskew.state.versions import batch_of, kind_of
 
+_FEW = 6
+"""Tasks of which costs are told by rows and pairs alone."""
+
 
 @dataclass(frozen=True, repr=False)
 class BatchReport:
@@ -165,7 +168,7 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
     for task in tasks:
         asked = {shard: cost.of_shard(task, shard) for shard in task.rows}
         # A shard may have had nothing but states that it took over.
-        pace = task.busy / max(sum(asked.values()), 1e-12)
+        pace = task.busy / max(sum(asked.values()) + cost.task, 1e-12)
         for shard, size in asked.items():
             if shard < stage.shards:
                 rows[shard] += task.rows[shard]
@@ -220,10 +223,11 @@ def _latest(manifest: Manifest, number: int) -> int | None:
 
 
 class _Cost(NamedTuple):
-    """Seconds that a row takes, and that a pair does, at the mean speed of the tasks."""
+    """Seconds that a row takes, that a pair does, and a task without any, at the mean speed."""
 
     row: float
     pair: float
+    task: float = 0.0
 
     @classmethod
     def of(cls, tasks: Sequence[TaskReport]) -> _Cost:
@@ -234,12 +238,17 @@ class _Cost(NamedTuple):
         by_rows = cls(float(busy.sum()) / max(1, int(rows.sum())), 0.0)
         if not pairs.any():
             return by_rows
-        try:
-            costs, _ = nnls(np.stack((rows, pairs), axis=1).astype(np.float64), busy)
-        except (RuntimeError, np.linalg.LinAlgError):
-            # An estimate: a query that has committed its batch must not end for want of it.
-            return by_rows
-        return cls(*costs.tolist())
+        parts = np.stack((rows, pairs, np.ones(rows.size)), axis=1).astype(np.float64)
+        # Few tasks cannot tell what comes with a task from what comes with its rows.
+        for known in (3, 2) if len(tasks) > _FEW else (2,):
+            try:
+                costs, _ = nnls(parts[:, :known], busy)
+            except (RuntimeError, np.linalg.LinAlgError):
+                # An estimate: a query that has committed its batch must not end for want of it.
+                continue
+            if costs[:2].any():
+                return cls(*costs.tolist())
+        return by_rows
 
     def of_shard(self, task: TaskReport, shard: int) -> float:
         """Return the seconds of one shard."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -143,8 +144,8 @@ class StageWork:
         if self.hops:
             parting = Parting(self.followers, self.hops, instance, self.most_bytes // 2)
         came = _counted(self._stepped(task, _rows(batches, self.operator)), report)
-        left = came if parting is None else map(parting.part, came)
-        report.rows_out = write_output(left, output)
+        left = came if parting is None else _parted(task, parting, came)
+        report.rows_out = write_output(left, output, task.busy)
         report.output = [output.name] if report.rows_out else []
         pairs: dict[int, bytes] = {}
         if parting is not None:
@@ -198,6 +199,14 @@ def _counted(output: Batches, report: TaskReport) -> Batches:
         yield batch
 
 
+def _parted(task: Task, parting: Parting, output: Batches) -> Batches:
+    """Return what is left of what comes out when rows for this instance are taken."""
+    for batch in output:
+        with task.busy():
+            left = parting.part(batch)
+        yield left
+
+
 def _end_hops(parting: Parting, path: Path, report: TaskReport) -> dict[int, bytes]:
     """Write what was folded here; return the pairs that were counted."""
     report.entries = parting.write(path)
@@ -205,14 +214,28 @@ def _end_hops(parting: Parting, path: Path, report: TaskReport) -> dict[int, byt
     return parting.pairs
 
 
-def write_output(output: Iterable[pa.RecordBatch], path: Path) -> int:
-    """Write what comes out to a Parquet file, if anything does; return the rows."""
+def write_output(
+    output: Iterable[pa.RecordBatch],
+    path: Path,
+    busy: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> int:
+    """Write what comes out to a Parquet file, if anything does; return the rows.
+
+    Parameters
+    ----------
+    output : iterable of pyarrow.RecordBatch
+        What comes out.
+    path : Path
+        Of the file.
+    busy : callable, optional
+        Counts the time of writing, not that in which the output is made.
+    """
     rows = 0
     writer = None
     try:
         for batch in output:
             if batch.num_rows:
-                with writing(path):
+                with busy(), writing(path):
                     writer = writer or pq.ParquetWriter(
                         path,
                         batch.schema,
@@ -224,7 +247,7 @@ def write_output(output: Iterable[pa.RecordBatch], path: Path) -> int:
                 rows += batch.num_rows
     finally:
         if writer is not None:
-            with writing(path):
+            with busy(), writing(path):
                 writer.close()
     if rows:
         with writing(path), path.open("rb") as file:
