@@ -48,8 +48,11 @@ DELAY = 200e-6
 KEYS = 2000
 HOT = 0.32
 PARTITIONS = (3, 6, 12, 24, 48, 96)
-SKIPPED = 2
-"""Batches in which workers start and speeds are found, of every way."""
+SKIPPED, BATCHES = 1, 3
+"""Of every way that does not learn: batches in which workers start, and batches in all."""
+
+LEARNING = 4
+"""Batches in which `consistent` finds speeds."""
 
 
 def wait(rows: int) -> None:
@@ -91,8 +94,8 @@ class Waiting(Count):
         return super().update(states, groups, *values)
 
 
-def write(folder: Path, rows: int, batches: int, hot: float) -> None:
-    """Write the keys of all batches, the first of which has a part of its own."""
+def write(folder: Path, rows: int, batches: int, hot: float) -> Path:
+    """Write the keys of all batches, of which the first key has a part of its own; return where."""
 
     def make(number: int) -> dict[str, Any]:
         chance = np.random.default_rng(number)
@@ -101,6 +104,7 @@ def write(folder: Path, rows: int, batches: int, hot: float) -> None:
         return {"key": np.char.add("user-", drawn.astype(str)).tolist()}
 
     write_files(folder, batches, make)
+    return folder
 
 
 def exact(spark: SparkSession, folder: Path) -> dict[str, int]:
@@ -185,16 +189,18 @@ def in_batches(spark: SparkSession, folder: Path, scratch: str, partitions: int)
     return durations(query.recentProgress)
 
 
-def row_of(name: str, times: list[float], rows: int, base: float | None, note: str = "") -> str:
+def row_of(
+    name: str, times: list[float], skipped: int, rows: int, base: float | None, note: str = ""
+) -> str:
     """Return a line of the table."""
-    later = mean(times[SKIPPED:])
+    later = mean(times[skipped:])
     told = ", ".join(f"{one:.1f}" for one in times)
     ratio = "" if base is None else f"{later / base:.2f}"
     return f"| {name} | {told} | {later:.2f} | {rows / later:,.0f} | {ratio} | {note} |"
 
 
 HEAD = (
-    "| way | seconds of each batch | from the third | rows a second | times ours | spread |\n"
+    "| way | seconds of each batch | after learning | rows a second | times ours | spread |\n"
     "| --- | --- | ---: | ---: | ---: | ---: |"
 )
 LONG_WAIT = {"spark_locality_wait": "30s", "spark_shuffle_reduceLocality_enabled": "false"}
@@ -203,8 +209,8 @@ NO_WAIT = {"spark_locality_wait": "0s"}
 
 def speeds(scratch: str, rows: int, batches: int, hot: float) -> None:
     """Print the throughput of all ways."""
-    folder = Path(scratch) / f"hot-{hot:g}"
-    write(folder, rows, batches, hot)
+    folder = write(Path(scratch) / f"hot-{hot:g}", rows, batches, hot)
+    few = write(Path(scratch) / f"few-{hot:g}", rows, BATCHES, hot)
     ideal = rows * DELAY / (CORES * sum(SPEEDS))
     print(
         f"\nDelay-bound counts, {DELAY * 1e6:.0f} us a row, {rows:,} rows a batch, {KEYS:,} keys, "
@@ -215,18 +221,19 @@ def speeds(scratch: str, rows: int, batches: int, hot: float) -> None:
     base = 0.0
     times: dict[str, float] = {}
     with cluster(scratch, **LONG_WAIT) as spark:
-        for name in ("consistent", "static"):
-            took, reports = ours(spark, folder, scratch, name)
-            times[name] = mean(took[SKIPPED:])
+        for name, data, skipped in (("consistent", folder, LEARNING), ("static", few, SKIPPED)):
+            took, reports = ours(spark, data, scratch, name)
+            times[name] = mean(took[skipped:])
             base = base or times[name]
-            print(row_of(name, took, rows, base, f"{spread(reports):.2f}"), flush=True)
+            told = f"{spread(reports[skipped:]):.2f}"
+            print(row_of(name, took, skipped, rows, base, told), flush=True)
     with cluster(scratch, **NO_WAIT) as spark:
-        for way, told in ((in_batches, "jobs"), (plain, "stateful")):
+        for way, called in ((in_batches, "jobs"), (plain, "stateful")):
             for partitions in PARTITIONS:
-                took = way(spark, folder, scratch, partitions)
-                name = f"plain Spark, {told}, {partitions} partitions"
+                took = way(spark, few, scratch, partitions)
+                name = f"plain Spark, {called}, {partitions} partitions"
                 times[name] = mean(took[SKIPPED:])
-                print(row_of(name, took, rows, base), flush=True)
+                print(row_of(name, took, SKIPPED, rows, base), flush=True)
     best = min((name for name in times if name.startswith("plain")), key=lambda name: times[name])
     asked = 1.2 if hot else 1.0
     print(
@@ -238,9 +245,9 @@ def speeds(scratch: str, rows: int, batches: int, hot: float) -> None:
 
 
 def spread(reports: list[BatchReport]) -> float:
-    """Return the mean spread of busy times, in parts of the longest, from the third batch on."""
+    """Return the mean spread of busy times, in parts of the longest."""
     busy = [np.array([each["busy"] for each in report.facts["tasks"]]) for report in reports]
-    return mean(utilisation_spread(each / each.max()) for each in busy[SKIPPED:])
+    return mean(utilisation_spread(each / each.max()) for each in busy)
 
 
 def uniform(scratch: str, rows: int, batches: int) -> None:
@@ -256,8 +263,7 @@ def hot(scratch: str, rows: int, batches: int) -> None:
 def baselines(scratch: str, rows: int, batches: int) -> None:
     """Print ways to do it on plain Spark, with both kinds of keys."""
     for part in (0.0, HOT):
-        folder = Path(scratch) / f"baseline-{part:g}"
-        write(folder, rows, batches, part)
+        folder = write(Path(scratch) / f"baseline-{part:g}", rows, batches, part)
         print(f"\n{'A hot key' if part else 'Uniform keys'}, {rows:,} rows a batch\n\n{HEAD}")
         for name, way, settings in (
             ("applyInPandasWithState, no wait for locality", plain, NO_WAIT),
@@ -267,29 +273,28 @@ def baselines(scratch: str, rows: int, batches: int) -> None:
             with cluster(scratch, **settings) as spark:
                 for partitions in (12, 24, 48):
                     took = way(spark, folder, scratch, partitions)
-                    print(row_of(f"{name}, {partitions}", took, rows, None), flush=True)
+                    print(row_of(f"{name}, {partitions}", took, SKIPPED, rows, None), flush=True)
 
 
 def shards(scratch: str, rows: int, batches: int) -> None:
     """Print what a batch that hardly waits costs with more shards."""
-    folder = Path(scratch) / "shards"
-    write(folder, rows // 20, batches, 0.0)
+    folder = write(Path(scratch) / "shards", rows // 20, batches, 0.0)
     print(f"\n{rows // 20:,} rows a batch, {KEYS:,} keys, {INSTANCES} instances, consistent\n")
-    print("| shards for each instance | seconds of each batch | median from the third | busy |")
+    print("| shards for each instance | seconds of each batch | median of the last | busy |")
     print("| ---: | --- | ---: | ---: |")
     with cluster(scratch, **LONG_WAIT) as spark:
         for each in (16, 100, 1000, 16, 100, 1000):
             name = f"{scratch}/again-{time.time_ns()}"
             took, reports = ours(spark, folder, name, "consistent", shards=each * INSTANCES)
-            busy = median(sum(t["busy"] for t in r.facts["tasks"]) for r in reports[SKIPPED:])
+            busy = median(sum(t["busy"] for t in r.facts["tasks"]) for r in reports[LEARNING:])
             told = ", ".join(f"{one:.2f}" for one in took)
-            print(f"| {each} | {told} | {median(took[SKIPPED:]):.2f} | {busy:.2f} |", flush=True)
+            print(f"| {each} | {told} | {median(took[LEARNING:]):.2f} | {busy:.2f} |", flush=True)
 
 
 PARTS: dict[str, tuple[Callable[[str, int, int], None], int, int]] = {
-    "uniform": (uniform, 75_000, 4),
-    "hot": (hot, 75_000, 4),
-    "baselines": (baselines, 25_000, 4),
+    "uniform": (uniform, 100_000, 8),
+    "hot": (hot, 100_000, 8),
+    "baselines": (baselines, 25_000, 3),
     "shards": (shards, 75_000, 8),
 }
 
