@@ -103,7 +103,8 @@ def test_a_cluster_keeps_its_capacity_when_it_changes() -> None:
     ("plans", "count"),
     [
         pytest.param([[0], [1], [0]], 1, id="there and back"),
-        pytest.param([[0], [1], [2], [0]], 0, id="on and on"),
+        pytest.param([[0], [1], [2], [0]], 1, id="back over another"),
+        pytest.param([[0], [1], [2], [3]], 0, id="on and on"),
         pytest.param([[0], [1], [1], [1], [0]], 0, id="back after a while"),
         pytest.param([[0], [1], [1, 1], [0, 0]], 0, id="divided between"),
     ],

@@ -18,7 +18,11 @@ def test_the_package_is_of_the_version_of_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["kafka://host:1", "kafka:///topic", "files:x", "kafka://me:secret@host:1/topic"]
+    "url",
+    [
+        *("kafka://host:1", "kafka:///topic", "files:x", "kafka://me:secret@host:1/topic"),
+        *("kafka://host:1/topic?password=secret", "kafka://host:1/a/b", "kafka://[host/topic"),
+    ],
 )
 def test_what_is_no_topic_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(BadParameter, match="kafka://host:port/topic") as caught:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from services import end, free_port, start_redis
 
 from unskew.errors import BadParameter, SinkDown
 from unskew.spark import Output, Pipeline, RedisSink
+from unskew.spark.redis_sink import _text, redis_address
+from unskew.spark.sinks import check_apart
 
 SCHEMA = StructType().add("word", "string").add("count", "long")
 
@@ -71,6 +75,37 @@ def test_half_a_version_is_written_again(
     client.hset("unskew:count", mapping={"the": 7})
     sink.write(output(tmp_path, spark, {"the": 7, "a": 2}), 4)
     assert sink.read("count") == {"the": "7", "a": "2"}
+
+
+def test_a_version_of_which_a_part_was_refused_is_not_done(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    sink = RedisSink(redis_url, "word")
+    client.set("unskew:count", "no hash")
+    counted = output(tmp_path, spark, {"the": 1})
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        sink.write(counted, 0)
+    client.delete("unskew:count")
+    sink.write(counted, 0)
+    assert sink.read("count") == {"the": "1"}
+
+
+def test_sinks_with_the_same_name_in_the_same_redis_are_one(redis_url: str) -> None:
+    check_apart([RedisSink(redis_url, "word"), RedisSink(redis_url, "word", name="other")])
+    with pytest.raises(BadParameter, match="cannot share the sink"):
+        check_apart([RedisSink(redis_url, "word"), RedisSink(redis_url, "tag")])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(date(2026, 1, 2), "2026-01-02"), (Decimal("1.50"), "1.50"), (True, "true"), (None, "null")],
+)
+def test_a_value_is_kept_as_its_text(value: object, text: str) -> None:
+    assert _text(value) == text
+
+
+def test_an_address_of_version_6_keeps_its_brackets() -> None:
+    assert redis_address("redis://[::1]:6379/0") == "redis://[::1]:6379/0"
 
 
 def test_what_another_query_has_counted_is_refused(

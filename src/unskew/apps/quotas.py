@@ -37,9 +37,10 @@ class Quotas:
 
     def start(self) -> bool:
         """Put every executor into a group of its own; return whether that was possible."""
-        cpus = len(os.sched_getaffinity(0))
         parent = _parent_of_groups(self._root, self._home)
-        if parent is None or not self._executors or cpus < self.cores * len(self._executors):
+        if parent is None or not self._executors:
+            return False
+        if len(os.sched_getaffinity(0)) < self.cores * len(self._executors):
             # Without a core for each, executors would slow each other down.
             return False
         try:

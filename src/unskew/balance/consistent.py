@@ -29,7 +29,7 @@ _SPEEDS = (0.01, 100.0)
 """Speeds, in means, that are believed."""
 
 _ENOUGH = 0.02
-"""Part of the mean busy time from which on an instance had enough to do to tell its speed."""
+"""Part of the mean busy time, or work, from which on an instance had enough to tell its speed."""
 
 _STAY = 10
 """Intervals within which a shard does not go back to where it came from."""
@@ -137,8 +137,9 @@ class Consistent(Balancer):
         self._speeds = Samples(whole_number("samples", samples, least=1, most=1000))
         self._interval = 0
         self._level = 0.0
-        self._came_from = np.empty(0, dtype=np.int32)
-        self._moved = np.empty(0, dtype=np.int64)
+        self._shards = 0
+        # Shard, instance and interval of what left an instance not long ago.
+        self._left = np.empty((3, 0), dtype=np.int64)
 
     def next_plan(self, plan: Plan, report: Report) -> Plan:
         """Return the plan to use next, `plan` itself if nothing should move."""
@@ -166,7 +167,9 @@ class Consistent(Balancer):
             busy=self.busy,
             idle=self.idle,
             is_careful=self.is_careful,
-            barred=np.where(self._interval - self._moved <= _STAY, self._came_from, -1),
+            barred={
+                worker: self._left[0, self._left[1] == worker] for worker in set(self._left[1])
+            },
         )
         pairs.run(self._interval, self.pairings)
         self._wish(plan, level, speeds, pairs)
@@ -177,9 +180,8 @@ class Consistent(Balancer):
         return {
             **self._signals.snapshot(),
             "speeds": self._speeds.snapshot(),
-            "came_from": self._came_from.copy(),
-            "moved": self._moved.copy(),
-            "numbers": np.array([self._interval, self.shards_wanted], dtype=np.int64),
+            "left": self._left.copy(),
+            "numbers": np.array([self._interval, self.shards_wanted, self._shards], dtype=np.int64),
             "level": np.array([self._level]),
         }
 
@@ -192,9 +194,9 @@ class Consistent(Balancer):
             )
         self._signals.restore(snapshot)
         self._speeds.restore(snapshot["speeds"])
-        self._came_from = snapshot["came_from"].astype(np.int32)
-        self._moved = snapshot["moved"].astype(np.int64)
-        self._interval, self.shards_wanted = snapshot["numbers"].astype(np.int64).tolist()
+        self._left = snapshot["left"].astype(np.int64)
+        numbers = snapshot["numbers"].astype(np.int64).tolist()
+        self._interval, self.shards_wanted, self._shards = numbers
         self._level = float(snapshot["level"][0])
 
     def _find_speeds(self, plan: Plan, report: Report) -> tuple[NDArray[np.float64], bool]:
@@ -207,7 +209,9 @@ class Consistent(Balancer):
             return before, False
         work = np.bincount(plan.assignment, report.work, plan.instances)
         busy = np.bincount(plan.assignment, report.busy, plan.instances)
-        known = (busy > _ENOUGH * busy.mean()) & (work > 0)
+        # Beside one that is very slow, others are hardly busy with all that they do.
+        is_enough = (busy > _ENOUGH * busy.mean()) | (work > _ENOUGH * work.mean())
+        known = is_enough & (busy > 0) & (work > 0)
         measured = np.divide(work, busy, out=np.zeros(plan.instances), where=known)
         if not known.any():
             return before, False
@@ -248,15 +252,14 @@ class Consistent(Balancer):
 
     def _look_back(self, plan: Plan, level: float, has_changed: bool) -> None:
         """Free shards to go back where they came from, if what they left for is no more."""
-        if self._moved.size != plan.shards:
-            self._came_from = np.full(plan.shards, -1, dtype=np.int32)
-            self._moved = np.zeros(plan.shards, dtype=np.int64)
         # Around the mean it does not matter how much there is of all; and a batch that is balanced
         # better is shorter, of which all are busy for a larger part.
         more_or_less = not self.relative and abs(level - self._level) > _CHANGE * self._level
         if has_changed or more_or_less:
-            self._came_from[:] = -1
             self._level = level
+        is_other = has_changed or more_or_less or self._shards != plan.shards
+        self._left = self._left[:, (self._interval - self._left[2] <= _STAY) & (not is_other)]
+        self._shards = plan.shards
 
     def _wish(
         self, plan: Plan, level: float, speeds: NDArray[np.float64], pairs: Delegation
@@ -277,8 +280,9 @@ class Consistent(Balancer):
     ) -> Plan:
         """Return the plan with shards and hot keys where they are to be."""
         changed = np.flatnonzero(table != plan.assignment)
-        self._came_from[changed] = plan.assignment[changed]
-        self._moved[changed] = self._interval
+        now = np.full(changed.size, self._interval)
+        left = np.stack((changed, plan.assignment[changed], now))
+        self._left = np.concatenate((self._left, left), axis=1)
         hot, leaving = named(plan, report, parts, table)
         following = replace(plan, assignment=table, epoch=plan.epoch + 1, hot=hot, leaving=leaving)
         return plan if following.says_as(plan) else following

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ _NEXT_TO_NOTHING = 1e-6
 
 _AIM = 0.5
 """Part of the band that moves aim at, so that what is just within it does not leave it at once."""
+
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -41,16 +43,15 @@ class Delegation:
     is_careful : bool
         Whether a shard moves only if both come nearer to the middle of the two thresholds than the
         farther of them was.
-    barred : array of int32
-        For each shard the instance that it must not go back to, -1 where it may go anywhere.
+    barred : mapping of int to array of int64
+        Shards that must not go back to an instance.
 
     Examples
     --------
     >>> table = np.array([0, 0, 0, 1], dtype=np.int32)
     >>> even = np.full(4, 0.4)
-    >>> free = np.full(4, -1, dtype=np.int32)
     >>> used, speeds = np.array([1.2, 0.4]), np.ones(2)
-    >>> work = Delegation(table, used, even, speeds, Signals(), 0.85, 0.75, True, free)
+    >>> work = Delegation(table, used, even, speeds, Signals(), 0.85, 0.75, True, {})
     >>> work.run(now=0, pairings=10), work.table.tolist(), work.used.round(2).tolist()
     (1, [1, 0, 0, 1], [0.8, 0.8])
     """
@@ -63,7 +64,7 @@ class Delegation:
     busy: float
     idle: float
     is_careful: bool
-    barred: NDArray[np.int32]
+    barred: Mapping[int, NDArray[np.int64]]
 
     def run(self, now: int, pairings: int) -> int:
         """Pair each worker so many times at the most; return how many shards moved."""
@@ -135,7 +136,9 @@ class Delegation:
         if self.is_careful:
             before = max(abs(self.used[giver] - middle), abs(self.used[taker] - middle))
             # One whose work is next to nothing would move for nothing.
-            bad = (after >= before - _NEXT_TO_NOTHING) | (self.barred[shards] == taker)
+            bad = (after >= before - _NEXT_TO_NOTHING) | np.isin(
+                shards, self.barred.get(taker, _NONE)
+            )
             after = np.where(bad, np.inf, after)
         best = int(after.argmin())
         if not np.isfinite(after[best]):

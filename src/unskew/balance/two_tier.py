@@ -169,10 +169,11 @@ class TwoTier(Balancer):
         self._seen += 1
         if self._seen % self.period:
             return None
-        rates = [own / report.seconds for own, report in zip(asked, reports, strict=True)]
-        free = [self._resting.free(stage, self._seen, own) for stage, own in enumerate(rates)]
+        # A batch with more rows is no change of a shard whose part of them is the same.
+        shares = [own / max(float(own.sum()), 1e-12) for own in asked]
+        free = [self._resting.free(stage, self._seen, own) for stage, own in enumerate(shares)]
         following = self._adjusted(plans, reports, free)
-        self._resting.remember(self._seen, plans, following, rates)
+        self._resting.remember(self._seen, plans, following, shares)
         return lambda: following
 
     def snapshot(self) -> dict[str, NDArray[Any]]:

@@ -102,24 +102,23 @@ class Recorder(Balancer):
 
 
 def went_back(plans: Sequence[NDArray[np.int32]], within: int) -> int:
-    """Return how many moves of shards took them back to where they had come from not long ago.
+    """Return how many moves of shards took them back to where they had been not long ago.
 
     Examples
     --------
-    >>> went_back([np.array(each) for each in ([0, 0], [1, 0], [0, 0], [0, 1])], within=5)
+    >>> went_back([np.array(each) for each in ([0, 0], [1, 0], [2, 0], [0, 1])], within=5)
     1
     """
     count = 0
-    came_from, moved = np.empty(0), np.empty(0)
+    left: dict[tuple[int, int], int] = {}
     for number, (before, after) in enumerate(pairwise(plans)):
-        if came_from.size != after.size:
-            came_from, moved = np.full(after.size, -1), np.full(after.size, -np.inf)
         if before.size != after.size:
+            left = {}
             continue
-        changed = np.flatnonzero(before != after)
-        back = (came_from[changed] == after[changed]) & (number - moved[changed] <= within)
-        count += int(np.count_nonzero(back))
-        came_from[changed], moved[changed] = before[changed], number
+        for shard in np.flatnonzero(before != after).tolist():
+            back = left.get((shard, int(after[shard])))
+            count += back is not None and number - back <= within
+            left[shard, int(before[shard])] = number
     return count
 
 

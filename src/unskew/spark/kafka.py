@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -14,6 +15,9 @@ from unskew.errors import BadParameter
 from unskew.parameters import whole_number
 
 SCHEME = "kafka"
+
+_NAME = re.compile("[A-Za-z0-9._-]{1,249}")
+"""Names that Kafka has for topics."""
 
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
@@ -59,9 +63,13 @@ class Topic(NamedTuple):
     @classmethod
     def of(cls, url: str) -> Self:
         """Return the topic that ``kafka://host:port/topic`` names."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            parts = urlsplit("")
         name = parts.path.strip("/")
-        if parts.scheme != SCHEME or not parts.netloc or not name or "@" in parts.netloc:
+        is_more = bool(parts.query or parts.fragment or "@" in parts.netloc)
+        if parts.scheme != SCHEME or not parts.netloc or not _NAME.fullmatch(name) or is_more:
             raise BadParameter(
                 "a topic of Kafka is kafka://host:port/topic, or kafka://host:port,host:port/topic"
             )

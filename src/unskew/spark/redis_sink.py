@@ -56,7 +56,8 @@ class RedisSink(Sink):
     A version is written by scripts that look first whether Redis has it: one that comes again, from
     this driver or one that was given up, changes nothing. Values are those of a key so far, as
     ``mode="update"`` gives them, so that half a version may be written again. Redis has to keep
-    what it acknowledges (``appendonly yes``): the pipeline sends nothing twice once it is done.
+    what it acknowledges (``appendonly yes``, against a crash of its machine also ``appendfsync
+    always``): the pipeline sends nothing twice once it is done.
 
     While Redis is down the batch waits; after `patience` seconds the query fails, and the next
     start delivers the same version again. Rows go through the driver, about 200,000 a second.
@@ -69,7 +70,8 @@ class RedisSink(Sink):
     keys : str or sequence of str
         Key columns. The field of a key is its text, or that of a JSON array if there are several.
     name : str, default "unskew"
-        What names in Redis begin with: one for each query. ``NAME:version`` says what is done.
+        What names in Redis begin with: one for each sink of a query. ``NAME:version`` says what is
+        done.
     patience : float, default 60.0
         Seconds to go on trying while Redis is down.
 
@@ -106,6 +108,11 @@ class RedisSink(Sink):
         self._write = self._client.register_script(_WRITE)
         self._done = self._client.register_script(_DONE)
 
+    @property
+    def place(self) -> object:
+        """Where versions are counted."""
+        return self.address, self.name
+
     def __repr__(self) -> str:
         """Return how it was made, without the password."""
         return f"RedisSink({self.address!r}, keys={self.keys!r}, name={self.name!r})"
@@ -136,8 +143,10 @@ class RedisSink(Sink):
             self._write(keys=names, args=[*asked, *pairs], client=sent)
             if number_ % _PIPELINED == _PIPELINED - 1 and not self._answered(sent.execute()):
                 return False
-        self._done(keys=[f"{self.name}:version"], args=asked, client=sent)
-        return self._answered(sent.execute())
+        # One that failed among others is known only now: nothing is done before that.
+        if not self._answered(sent.execute()):
+            return False
+        return self._answered([self._done(keys=[f"{self.name}:version"], args=asked)])
 
     def _answered(self, answers: Sequence[Any]) -> bool:
         """Return whether all was written; refuse names that are another query's."""
@@ -216,17 +225,19 @@ def redis_address(url: str) -> str:
     except ValueError:
         # What cannot be read may be the password: it is not shown.
         scheme, host, port, base = "", None, 0, 0
-    if scheme not in SCHEMES or not host or parts.query or parts.fragment:
+    if scheme not in SCHEMES or not host or base < 0 or parts.query or parts.fragment:
         raise BadParameter(
             "the URL of a Redis is redis://host:port/db, or rediss:// with TLS, with "
             "user:password@ before the host if it asks for them; letters such as / # ? @ in a "
             "password are written as %2F %23 %3F %40"
         )
-    return f"{scheme}://{host}:{port}/{base}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/{base}"
 
 
 def _text(value: Any) -> Any:
-    """Return what Redis keeps of a value."""
+    """Return what Redis keeps of a value: its text, or JSON where it has parts."""
     if isinstance(value, str | bytes):
         return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if value is None or isinstance(value, bool | int | float | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)

@@ -64,6 +64,11 @@ class Sink(ABC):
     own_columns: ClassVar[frozenset[str]] = frozenset()
     """Names that it needs itself, in lower case: no column can be called so."""
 
+    @property
+    def place(self) -> object:
+        """Where versions are: two sinks with the same one would take each other's for their own."""
+        return self
+
     @abstractmethod
     def write(self, output: Output, version: int) -> None:
         """Take a version; called again with the same rows if it is not sure that it was done."""
@@ -80,6 +85,11 @@ class ParquetSink(Sink):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = local_folder(folder)
+
+    @property
+    def place(self) -> object:
+        """The folder itself, whatever it was called."""
+        return self.folder.resolve()
 
     def write(self, output: Output, version: int) -> None:
         """Put the files of a version in place."""
@@ -156,6 +166,11 @@ class FunctionSink(Sink):
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
         self.function = function
 
+    @property
+    def place(self) -> object:
+        """The function, which knows no more than the number of a version."""
+        return self.function
+
     def write(self, output: Output, version: int) -> None:
         """Call it."""
         self.function(output.rows(), version)
@@ -205,21 +220,16 @@ def check_apart(sinks: Iterable[Sink]) -> None:
     Raises
     ------
     BadParameter
-        If two are the same, or have the same folder.
+        If two have the same place.
     """
     known: list[object] = []
     for sink in sinks:
-        own: object = sink
-        if isinstance(sink, ParquetSink):
-            own = sink.folder.resolve()
-        elif isinstance(sink, FunctionSink):
-            own = sink.function
-        if own in known:
+        if sink.place in known:
             raise BadParameter(
-                f"two stages cannot share the sink {own!s}: a version is there once; give each its "
-                f"own"
+                f"two stages cannot share the sink {sink.place!s}: a version is there once; give "
+                f"each its own"
             )
-        known.append(own)
+        known.append(sink.place)
 
 
 def _copy(source: Path, target: Path) -> None:

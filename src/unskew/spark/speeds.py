@@ -67,6 +67,8 @@ class Speeds:
                     f"a change of speeds is written BATCH:SPEED,SPEED,..., as in 5:0.3,1,1, not "
                     f"{text!r}"
                 )
+            if int(batch) in found:
+                raise BadParameter(f"speeds change twice in batch {int(batch)}; give one change")
             found[int(batch)] = _read(speeds)
         return cls(_read(first), found)
 
@@ -81,7 +83,7 @@ class Speeds:
 
 def speed_here(speeds: Sequence[float], instance: int) -> float:
     """Return the speed of a task: that of its executor, in local mode that of its instance."""
-    if not speeds:
+    if len(speeds) == 0:
         return 1.0
     executor = executor_number()
     return speeds[(instance if executor is None else executor) % len(speeds)]
@@ -90,12 +92,24 @@ def speed_here(speeds: Sequence[float], instance: int) -> float:
 @cache
 def executor_number() -> int | None:
     """Return the number of the executor that this Python worker belongs to, None in local mode."""
-    for parent in psutil.Process().parents():
-        words = parent.cmdline()
+    for parent in _parents():
+        try:
+            words = parent.cmdline()
+        except psutil.Error:
+            # Not every system shows those of other users.
+            continue
         if "--executor-id" in words:
             told = words[words.index("--executor-id") + 1]
             return int(told) if told.isdecimal() else None
     return None
+
+
+def _parents() -> list[psutil.Process]:
+    try:
+        found: list[psutil.Process] = psutil.Process().parents()
+    except psutil.Error:
+        return []
+    return found
 
 
 def _read(text: str) -> tuple[float, ...]:
@@ -108,6 +122,6 @@ def _read(text: str) -> tuple[float, ...]:
 
 
 def _checked(speeds: Sequence[float]) -> tuple[float, ...]:
-    if not speeds:
+    if len(speeds) == 0:
         raise BadParameter("speeds need a number for each executor, as in 1,1,0.3, not none")
     return tuple(float(number("a speed", each, above=0, most=1)) for each in speeds)
