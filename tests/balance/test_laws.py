@@ -177,7 +177,7 @@ def follow(policy: Balancer, plan: Plan, worlds: list[World]) -> list[Plan]:
     return plans
 
 
-some = settings(max_examples=40)
+some = settings(max_examples=25)
 
 
 @every_balancer

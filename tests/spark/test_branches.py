@@ -32,7 +32,7 @@ from unskew.state.versions import version_of
 
 FILES, ROWS = 4, 600
 SCHEMA = "region string, tag string, device long, reach long, time timestamp"
-BALANCERS = ["static", Locality(period=1, pays=0), Restless(), Wandering()]
+BALANCERS = [Locality(period=1, pays=0), Restless(), Wandering()]
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def test_partners_of_a_window_are_in_the_same_one(
     assert with_keys(found) == with_keys(native(plain(left, right, "full", "l.w = r.w"), tmp_path))
 
 
-@pytest.mark.parametrize("instances", [1, 4])
+@pytest.mark.parametrize("instances", [4])
 def test_groups_find_the_same_pairs(
     spark: SparkSession, folder: Path, tmp_path: Path, instances: int
 ) -> None:
