@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bench_repartition import DELAY, INSTANCES, session
 from pyspark.sql import DataFrame, SparkSession
+from waiting import Waiting
 
-from unskew.aggregates import Count, Groups
 from unskew.metrics import imbalance
 from unskew.spark import BatchReport, Pipeline, Settings
 from unskew.workloads import Zipf
@@ -114,15 +113,6 @@ def throughput(spark: SparkSession, scratch: str, rows: int, batches: int) -> No
         print(f"| {name} | {told} | {later:.2f} | {later / own:.2f} |", flush=True)
 
 
-class Waiting(Count):
-    """A count whose update waits for each row."""
-
-    def update(self, states: pa.Array, groups: Groups, *values: pa.Array) -> pa.Array:
-        """Wait, then count."""
-        time.sleep(groups.size * DELAY)
-        return super().update(states, groups, *values)
-
-
 def skew(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
     """Print what moving and splitting gain where rows wait."""
 
@@ -144,7 +134,7 @@ def skew(spark: SparkSession, scratch: str, rows: int, batches: int) -> None:
     print("| --- | --- | ---: | ---: | ---: |")
     warm(spark)
     for name in ("static", "greedy"):
-        counts = {"n": Waiting().of("key")}
+        counts = {"n": Waiting(DELAY).of("key")}
         pipeline = Pipeline(df, instances=INSTANCES, balancer=name).aggregate("key", counts)
         times, reports = ours(pipeline, scratch, name)
         later = median(times[3:])

@@ -35,11 +35,10 @@ from bench_pipeline import durations, stream, write_files
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.state import GroupState
+from waiting import Waiting, wait
 
-from unskew.aggregates import Count, Groups
 from unskew.metrics import utilisation_spread
 from unskew.spark import BatchReport, Pipeline
-from unskew.spark.speeds import speed_here
 
 SPEEDS = (1.0, 1.0, 0.3)
 CORES = 2
@@ -53,11 +52,6 @@ SKIPPED, BATCHES = 1, 3
 
 LEARNING = 4
 """Batches in which `consistent` finds speeds."""
-
-
-def wait(rows: int) -> None:
-    """Wait for some rows, for as long as it takes on this executor."""
-    time.sleep(rows * DELAY / speed_here(SPEEDS, 0))
 
 
 @contextmanager
@@ -83,15 +77,6 @@ def cluster(scratch: str, **settings: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-class Waiting(Count):
-    """A count whose update waits for each row."""
-
-    def update(self, states: pa.Array, groups: Groups, *values: pa.Array) -> pa.Array:
-        """Wait, then count."""
-        wait(groups.size)
-        return super().update(states, groups, *values)
 
 
 def write(folder: Path, rows: int, batches: int, hot: float) -> Path:
@@ -120,7 +105,7 @@ def ours(
     reports: list[BatchReport] = []
     pipeline = Pipeline(stream(spark, folder), instances=INSTANCES, balancer=balancer, **other)
     name = f"{scratch}/{folder.name}-{balancer}-{pipeline.shards}"
-    counted = pipeline.aggregate("key", {"n": Waiting().of("key")})
+    counted = pipeline.aggregate("key", {"n": Waiting(DELAY, SPEEDS).of("key")})
     query = counted.start(f"{name}-out", name, watch=reports.append, availableNow=True)
     query.awaitTermination()
     found = (
@@ -137,7 +122,7 @@ def with_state(df: DataFrame) -> DataFrame:
     def update(key: Any, parts: Any, state: GroupState) -> Any:
         number = state.get[0] if state.exists else 0
         for part in parts:
-            wait(len(part))
+            wait(len(part), DELAY, SPEEDS)
             number += len(part)
         state.update((number,))
         yield part.iloc[:1][["key"]].assign(n=number)
@@ -169,7 +154,7 @@ def in_batches(spark: SparkSession, folder: Path, scratch: str, partitions: int)
 
     def count(rows: pa.Table) -> pa.Table:
         new = pc.sum(pc.is_null(rows.column("n"))).as_py()
-        wait(new)
+        wait(new, DELAY, SPEEDS)
         number = new + (pc.sum(rows.column("n")).as_py() or 0)
         return pa.table({"key": [rows.column("key")[0].as_py()], "n": [number]})
 
