@@ -28,7 +28,7 @@ demo: $(READY) ## Run a job on Spark whose hot keys change, balanced and checked
 	@$(BIN)/unskew run --verify
 
 test: $(READY) ## Run the tests and the examples in the docstrings
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q -n 2 --dist loadgroup
 
 drill: $(READY) ## Kill jobs and executors, and see that no row is lost (minutes; ROUNDS=100 for more)
 	@ROUNDS=$(ROUNDS) $(BIN)/pytest -q -m drill
