@@ -376,6 +376,7 @@ class Cycle:
         if not self.checkpoint.is_done(manifest.version):
             for end, sink in self.sinks.items():
                 output = self._output(spark, self.stages[end], manifest.output_of(end))
+                output.before = self.checkpoint.decided(manifest.version).base
                 sink.write(output, manifest.version)
             self.checkpoint.mark_done(manifest.version)
 
