@@ -109,8 +109,10 @@ class RedisSink(Sink):
         self.name = name
         self.patience = number("patience", patience, least=0)
         self._redis = redis
+        # A connection that broke is made again at once; how long to try is up to `patience`.
+        once = redis.retry.Retry(redis.backoff.NoBackoff(), 1)
         self._client = redis.Redis.from_url(
-            url, socket_timeout=10, socket_connect_timeout=5, health_check_interval=30
+            url, socket_timeout=10, socket_connect_timeout=5, health_check_interval=30, retry=once
         )
         self._write = self._client.register_script(_WRITE)
         self._done = self._client.register_script(_DONE)
@@ -183,7 +185,15 @@ class RedisSink(Sink):
         return -1 if told is None else int(told)
 
     def _deliver(self, chunks: Iterable[tuple[str, list[Any]]], asked: Sequence[str]) -> bool:
-        """Write all of a version, by its query, number and the one before; was it new?"""
+        """Write all of a version; return whether it was new.
+
+        Parameters
+        ----------
+        chunks : iterable of (str, list)
+            Hashes, each with fields and values in turn.
+        asked : sequence of str
+            Query, version, and the version before, which must be there.
+        """
         sent = self._client.pipeline(transaction=False)
         for number_, (hashed, pairs) in enumerate(chunks):
             names = [f"{self.name}:version", hashed]
