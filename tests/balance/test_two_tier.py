@@ -378,7 +378,7 @@ def test_memory_network_and_disk_count_by_their_weights() -> None:
     assert balancer.next_plan(plan, report) is not plan
     assert balancer.last is not None
     assert balancer.last.before.tolist() == pytest.approx([0.75, 0.25])
-    with pytest.raises(BadParameter, match="weights= has network, which this engine does not"):
+    with pytest.raises(BadParameter, match="weights= has network, which was not measured"):
         TwoTier(weights={"network": 0.1}).next_plan(plan, report)
 
 

@@ -55,8 +55,9 @@ class Words(App):
         source = word_source(spark, options)
         checkpoint = options.out / "checkpoint"
         offsets = checkpoint / "spark"
-        check_same_stream(self.name, options, offsets)
         counts = WordCounts(options.sink, options.out / self.results, options.sink_name or NAME)
+        counts.check_query(offsets)
+        check_same_stream(self.name, options, offsets)
         was_lost = committed(offsets) > 0 and counts.refill(spark, checkpoint)
         pipeline = Pipeline(
             source.stream(),

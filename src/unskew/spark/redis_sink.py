@@ -139,6 +139,19 @@ class RedisSink(Sink):
         if not self._patiently(lambda: self._deliver(self._of_files(output), asked)):
             log.info("%s has version %d already", self.address, version)
 
+    def check_query(self, query: str | None) -> None:
+        """Refuse what another query has written, before anything is; None is one that is new.
+
+        Raises
+        ------
+        BadParameter
+            If the name is taken.
+        """
+        told = self._patiently(lambda: self._client.hget(f"{self.name}:version", "query"))
+        owner = told.decode() if isinstance(told, bytes) else told
+        if owner is not None and owner != (query or ""):
+            raise self._is_of(owner)
+
     def refill(self, rows: DataFrame, checkpoint: str | os.PathLike[str]) -> bool:
         """Write the values of all keys to a Redis that has lost versions; return whether it had.
 
@@ -209,12 +222,7 @@ class RedisSink(Sink):
         """Return whether all was written; refuse names of another query, and what has gaps."""
         for answer in answers:
             if isinstance(answer, bytes):
-                raise BadParameter(
-                    f"{self.name}:version in {self.address} is of query {answer.decode()}; go on "
-                    f"with the checkpoint of that one (--out of unskew run), take another name for "
-                    f"this one (name= of RedisSink, --sink-name of unskew run) or another database "
-                    f"of the URL, or delete {self.name}:* there"
-                )
+                raise self._is_of(answer.decode())
             if isinstance(answer, list):
                 has = "none" if answer[0] < 0 else f"nothing after version {answer[0]}"
                 raise LostVersions(
@@ -225,6 +233,14 @@ class RedisSink(Sink):
                     f"the same --out"
                 )
         return all(answers)
+
+    def _is_of(self, query: str) -> BadParameter:
+        return BadParameter(
+            f"{self.name}:version in {self.address} is of query {query}; go on with the "
+            f"checkpoint of that one (--out of unskew run), take another name for this one (name= "
+            f"of RedisSink, --sink-name of unskew run) or another database of the URL, or delete "
+            f"{self.name}:* there"
+        )
 
     def _of_files(self, output: Output) -> Iterator[tuple[str, list[Any]]]:
         for file in output.files:
