@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from unskew.balance import NodeLoads, Static, TwoTier
 from unskew.balance.plan import Plan
 from unskew.operators.interval_join import IntervalJoin
 from unskew.operators.task_report import TaskReport
+from unskew.spark import BatchReport, MemorySink, Pipeline
 from unskew.spark.batch_report import report_of
 from unskew.spark.node_loads import DISK_BYTES, NETWORK_BYTES
 from unskew.spark.nodes import cores_of
@@ -201,3 +204,30 @@ def test_readings_of_this_machine_grow() -> None:
     assert last_readings([*tasks, TaskReport(0, 1, node={"name": "a:2", "ended": second})]) == {
         "a": second
     }
+
+
+def test_a_pipeline_measures_what_its_balancer_weighs(spark: SparkSession, tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(2):
+        (texts / f"{number}.txt").write_text("a\nb\na\n")
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(texts))
+    balancer = TwoTier(weights={"disk": 0.1, "network": 0.1})
+    seen: list[BatchReport] = []
+    counted = Pipeline(lines, instances=2, shards=4, balancer=balancer).count("value")
+    query = counted.start(MemorySink(), tmp_path / "state", watch=seen.append, availableNow=True)
+    query.awaitTermination()
+
+    assert len(seen) == 2
+    for report in seen:
+        (measured,) = report.reports
+        assert measured.nodes is not None
+        assert len(measured.nodes.names) == 1
+        assert 0 < measured.nodes.cpu[0] <= 1
+        assert measured.nodes.disk is not None
+        assert 0 <= measured.nodes.disk[0] <= 1
+        assert measured.nodes.network is not None
+        # A local session was started with no cores for an executor.
+        assert measured.nodes.cores is None
+    # The first batch has none before it.
+    assert [bool(report.facts["since"]) for report in seen] == [False, True]
