@@ -119,13 +119,13 @@ def stop() -> None:
     shutil.rmtree(DATA, ignore_errors=True)
 
 
-def start_redis(folder: Path, port: int) -> dict[str, Any]:
-    """Start a Redis that keeps what it has acknowledged in a folder."""
+def start_redis(folder: Path, port: int, *options: str) -> dict[str, Any]:
+    """Start a Redis that keeps what it has acknowledged in a folder, with more options."""
     if shutil.which("redis-server") is None:
         _install("redis-server")
     folder.mkdir(parents=True, exist_ok=True)
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
-    command += ["--appendonly", "yes", "--save", ""]
+    command += ["--appendonly", "yes", "--save", "", *options]
     process = _launch(command, folder / "log")
     _wait(process, port, folder / "log")
     return {"redis": f"redis://127.0.0.1:{port}/0", "pids": {"redis": process.pid}}

@@ -117,3 +117,7 @@ class ProcessFailed(UnskewError, RuntimeError):
 
 class SinkDown(UnskewError, ConnectionError):
     """Where results go did not answer for too long; they are committed, and delivered later."""
+
+
+class LostVersions(UnskewError, RuntimeError):
+    """Where results go has no longer what it was given, so that more would not be the whole."""

@@ -12,6 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql.types import StructType
+
+from unskew.apps.words import SHARDS
+from unskew.balance import TwoTier
+from unskew.operators.aggregation import Aggregation
+from unskew.spark.batch_report import report_of
+from unskew.spark.stages import Stage
+from unskew.state import Checkpoint
+from unskew.state.reading import folder_of
 
 pytestmark = pytest.mark.drill
 
@@ -99,3 +108,33 @@ def test_a_run_on_three_executors_is_balanced_and_right(tmp_path: Path) -> None:
 
     assert summary["verified"] is True
     assert summary["imbalance"] < 0.1 < summary["hash_imbalance"]
+
+
+def test_executors_tell_their_cores_and_what_their_machine_has_counted(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    summary = result(
+        *(tmp_path, "words", "--source", "rate", "--batches", "2", "--out", str(out)),
+        *("--master", "local-cluster[2,2,1024]", "--instances", "4"),
+    )
+
+    assert summary["verified"] is True
+    store = Checkpoint(folder_of(out / "checkpoint"))
+    last = store.manifest(store.versions()[-1])
+    assert last is not None
+    nodes = [task["node"] for task in last.facts["tasks"]]
+    assert len({node["name"] for node in nodes}) == 2
+    assert [node["cores"] for node in nodes] == [2] * 4
+    (machine,) = last.facts["since"]
+    assert all(node["name"].startswith(f"{machine}:") for node in nodes)
+    for node in nodes:
+        assert last.facts["since"][machine]["at"] < node["began"]["at"] < node["ended"]["at"]
+        assert node["network_bytes"] > 0
+    # What two nodes of one machine have of its disk and network is what that has in use.
+    stage = Stage("words", Aggregation({}), [], StructType(), 4, SHARDS, TwoTier())
+    told = report_of(last, 0, stage).nodes
+    assert told is not None
+    assert told.cores is not None
+    assert told.cores.tolist() == [2.0, 2.0]
+    for part in (told.disk, told.network):
+        assert part is not None
+        assert 0 <= part.sum() <= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -81,6 +82,32 @@ def test_counts_in_redis_are_checked_too(
         )
     with pytest.raises(BadParameter, match="has a run with sink="):
         app("words").run(spark, given(tmp_path, source="rate", rows=3000), lambda _: None)
+    # A Redis that has lost it all gets it again, out of the state.
+    client.flushdb()
+    again = app("words").run(spark, asked, lambda _: None)
+    assert again.verified
+    assert "Redis had lost counts" in again.notes[0]
+    client.close()
+
+
+def test_a_second_run_into_the_same_redis_takes_another_name(
+    spark: SparkSession, tmp_path: Path, redis_url: str
+) -> None:
+    client: Any = redis.Redis.from_url(redis_url)
+    client.flushdb()
+    client.hset("words:version", mapping={"query": "another", "done": 4})
+    asked = given(tmp_path, source="rate", rows=300, batches=1, sink=redis_url)
+    with pytest.raises(BadParameter, match=r"is of query another.*--sink-name of unskew run"):
+        app("words").run(spark, asked, lambda _: None)
+    named = replace(asked, sink_name="second")
+    summary = app("words").run(spark, named, lambda _: None)
+    assert summary.verified
+    assert not any("lost" in note for note in summary.notes)
+    assert client.exists("second:count")
+    assert not client.exists("words:count")
+    client.delete("words:version")
+    with pytest.raises(BadParameter, match="has a run with sink-name='second'"):
+        app("words").run(spark, asked, lambda _: None)
     client.close()
 
 
@@ -130,6 +157,7 @@ def test_the_command_writes_what_words_adds(
         (["--source", "files:nowhere"], "there is no folder"),
         (["--key", "a"], "words takes no --key"),
         (["--sink", "redis://me:s3cret@host:s3cret/0"], "redis://host:port/db"),
+        (["--sink-name", "mine"], "name the Redis with --sink"),
     ],
 )
 def test_what_is_wrong_is_told_before_spark_starts(arguments: list[str], said: str) -> None:

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unskew.balance import NodeLoads, Plan, Report, TwoTier
+from unskew.balance.band import Band
+from unskew.balance.between_nodes import even_nodes
+from unskew.balance.node_view import node_view
 from unskew.balance.resting import REST
+from unskew.balance.splitting import split_hot_keys
+from unskew.balance.standing import Standing
 from unskew.errors import BadParameter
 
 Slots = list[list[float]]
@@ -188,7 +193,7 @@ def test_slots_of_a_node(slots: Slots, expected: list[float]) -> None:
             [1.0, 1.0, 1.0],
             [1.0, 1.0, 1.0],
             [],
-            id="all nodes high: nobody can take anything",
+            id="all nodes are full alike, and none is above the mean",
         ),
         pytest.param(
             [[0.2, 0.1, 0.1], [0.2], [0.3]],
@@ -239,6 +244,35 @@ def test_nodes(
     assert now is not None
     assert now.cpu.round(3).tolist() == expected
     assert len(balancer.last.between) == len(got.moves(plan))
+
+
+@pytest.mark.parametrize(
+    ("slots", "dropped"),
+    [
+        pytest.param(
+            [[0.9, 0.1], [0.5, 0.4], [0.4, 0.3]],
+            [(0, 2), (0, 1), (1, 2), (1, 0), (2, 1), (2, 0)],
+            id="all nodes high: nobody can take anything",
+        ),
+        pytest.param([[0.2, 0.05], [0.2], [0.1, 0.1]], [], id="all nodes low: nobody can give any"),
+    ],
+)
+def test_nodes_that_are_all_out_of_a_given_band_keep_what_they_have(
+    slots: Slots, dropped: list[tuple[int, int]]
+) -> None:
+    # Not around a mean, of which all cannot be above or below.
+    band = Band.between(0.3, 0.6, 0.5)
+    plan, report = situation(slots, [0, 1, 2])
+    view = node_view([report], measure="cpu", q=1.0, weights={}, capacities={})
+    split = split_hot_keys(plan, report, above=4 / 3)
+    standing = Standing([plan], [report], [split], [np.ones(report.busy.size, dtype=bool)], view)
+    before = standing.loads.copy()
+    is_out = (before > band.high) | (before < band.low)
+
+    assert is_out.all()
+    assert sorted(even_nodes(standing, band)) == sorted(dropped)
+    assert standing.loads.tolist() == before.tolist()
+    assert standing.tables[0].tolist() == plan.assignment.tolist()
 
 
 def test_a_key_larger_than_l_max_is_split_over_slots_where_the_operator_can_be() -> None:
@@ -344,7 +378,7 @@ def test_memory_network_and_disk_count_by_their_weights() -> None:
     assert balancer.next_plan(plan, report) is not plan
     assert balancer.last is not None
     assert balancer.last.before.tolist() == pytest.approx([0.75, 0.25])
-    with pytest.raises(BadParameter, match="weights= has network, which this engine does not"):
+    with pytest.raises(BadParameter, match="weights= has network, which was not measured"):
         TwoTier(weights={"network": 0.1}).next_plan(plan, report)
 
 

@@ -12,7 +12,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from simulator.scripted import Given
+from simulator.scripted import Given, Script
 
 import unskew
 from unskew.errors import BadParameter
@@ -176,6 +176,30 @@ def test_a_link_takes_from_all_nodes_what_its_bandwidth_allows() -> None:
     found = saturation(Given([3] * 20_000), Steady(100.0), stages, sources=4)
     assert found.rate == pytest.approx(1000.0 * 4 / 3, rel=0.03)
     assert found.result.stages[1].links.max(axis=1) == pytest.approx([1 / 3, 1.0], abs=0.03)
+
+
+def test_balancers_see_the_busier_link_of_each_node() -> None:
+    # All come from the first node, and two of three go on to the others; then all to the last.
+    network = Network(tuple_bytes=1000, bandwidth=1e6, is_shared=True)
+    script = Script()
+    stage = Stage(
+        *("count", 3, Constant(1e-6), "key"),
+        nodes=Nodes(3),
+        network=network,
+        shards=3,
+        balancer=script,
+    )
+    keys = [*([0, 1, 2] * 200), *([2] * 600)]
+    simulate(Given(keys), Steady(300.0), [stage], control=1.0)
+    told = [report.nodes for report in script.seen]
+    assert all(each is not None and each.network is not None for each in told)
+    busy = [each.network.tolist() for each in told if each is not None and each.network is not None]
+    assert busy[1] == pytest.approx([0.2, 0.1, 0.1], abs=0.01)
+    assert busy[3] == pytest.approx([0.3, 0.0, 0.3], abs=0.01)
+    alone = Script()
+    others = replace(stage, network=replace(network, is_shared=False), balancer=alone)
+    simulate(Given(keys), Steady(300.0), [others], control=1.0)
+    assert all(each.nodes is not None and each.nodes.network is None for each in alone.seen)
 
 
 def test_only_tuples_of_other_nodes_are_handled() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -313,6 +314,28 @@ def test_stages_that_share_nodes_are_told_the_sum_and_need_not_be_alike() -> Non
     assert last is not None
     assert last.cpu[1] > 0.3
     assert sum(stage.moves for stage in result.stages) > 0
+
+
+def test_stages_that_share_nodes_are_told_the_sum_of_their_networks() -> None:
+    balancer = Sums()
+    network = Network(tuple_bytes=1000, bandwidth=1e6, is_shared=True)
+    # From the one source, on the first node, to the second; from there nothing moves on.
+    there = Plan(np.ones(SHARDS, dtype=np.int32), 2)
+    first = Stage(
+        *("one", 2, Constant(1e-4), "key"),
+        nodes=Nodes(2),
+        plan=there,
+        balancer=balancer,
+        network=network,
+    )
+    second = replace(first, name="two", plan=Plan(np.zeros(SHARDS, dtype=np.int32), 2))
+    stream = KeyColumns(np.zeros(900, dtype=np.uint64))
+    simulate(stream, Steady(300.0), [first, second], control=1.0)
+    for report in balancer.seen[0]:
+        assert report.nodes is not None
+        assert report.nodes.network is not None
+        # Out of the first and into the second, and then back again.
+        assert report.nodes.network.tolist() == pytest.approx([0.6, 0.6], abs=0.01)
 
 
 def test_nodes_have_cores_or_are_refused() -> None:

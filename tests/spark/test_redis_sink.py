@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import redis
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, StringType, StructType
 from services import end, free_port, start_redis
 
-from unskew.errors import BadParameter, SinkDown
-from unskew.spark import Output, Pipeline, RedisSink
-from unskew.spark.redis_sink import _text, redis_address
+from unskew.errors import BadParameter, LostVersions, SinkDown
+from unskew.spark import Output, Pipeline, RedisSink, read_state
+from unskew.spark.redis_sink import _text
+from unskew.spark.redis_url import redis_address
 from unskew.spark.sinks import check_apart
+
+NO_SPARK = cast(SparkSession, None)
+"""Of the rows that this sink reads itself."""
 
 SCHEMA = StructType().add("word", "string").add("count", "long")
 
@@ -36,12 +43,16 @@ def client(redis_url: str) -> Iterator[Any]:
 
 
 def output(
-    folder: Path, spark: SparkSession, counts: Mapping[Any, int], query: str = "a"
+    folder: Path,
+    spark: SparkSession,
+    counts: Mapping[Any, int],
+    query: str = "a",
+    before: int = -1,
 ) -> Output:
     path = folder / f"{len(list(folder.iterdir()))}.parquet"
     columns = {"word": pa.array(list(counts), pa.string()), "count": list(counts.values())}
     pq.write_table(pa.table(columns), path)
-    return Output(spark, [path], SCHEMA, query)
+    return Output(spark, [path], SCHEMA, query, before)
 
 
 def test_values_are_those_of_the_newest_version(
@@ -113,7 +124,7 @@ def test_what_another_query_has_counted_is_refused(
 ) -> None:
     sink = RedisSink(redis_url, "word")
     sink.write(output(tmp_path, spark, {"the": 1}), 8)
-    with pytest.raises(BadParameter, match="is of query a; take another name"):
+    with pytest.raises(BadParameter, match=r"is of query a; go on with .* take another name"):
         sink.write(output(tmp_path, spark, {"the": 2}, query="b"), 12)
     assert sink.read("count") == {"the": "1"}
 
@@ -147,6 +158,9 @@ def test_null_is_no_key(spark: SparkSession, tmp_path: Path, client: Any, redis_
         "redis://me:secret@localhost:secret/0",
         "redis://me:secret@localhost/secret",
         "redis://me:secret@localhost/0?secret=1",
+        "rediss://me:secret@localhost/0?ssl_cert_reqs=secret",
+        "rediss://me:secret@localhost/0?secret",
+        "redis://me:secret@localhost/0?ssl_ca_certs=secret",
         "https://me:secret@localhost/0",
         "redis://",
     ],
@@ -192,6 +206,64 @@ def test_a_redis_that_is_down_is_waited_for_and_then_an_error(
         assert sink.read("count") == {"the": "1"}
     finally:
         end(started["pids"]["redis"])
+
+
+def test_a_redis_that_has_lost_what_it_acknowledged_is_refused(
+    tmp_path: Path, redis_url: str
+) -> None:
+    folder, port = tmp_path / "redis", free_port()
+    (tmp_path / "rows").mkdir()
+    sink = RedisSink(f"redis://127.0.0.1:{port}/0", "word")
+    started = start_redis(folder, port)
+    try:
+        sink.write(output(tmp_path / "rows", NO_SPARK, {"the": 1, "a": 1}), 0)
+        sink.write(output(tmp_path / "rows", NO_SPARK, {"the": 2}, before=0), 4)
+        end(started["pids"]["redis"])
+        shutil.rmtree(folder)
+        started = start_redis(folder, port)
+        following = output(tmp_path / "rows", NO_SPARK, {"the": 3}, before=4)
+        with pytest.raises(LostVersions, match=r"has none of this query, and .* up to version 4"):
+            sink.write(following, 8)
+        empty = Output(NO_SPARK, [], SCHEMA, "a", before=4)
+        with pytest.raises(LostVersions, match=r"RedisSink\.refill"):
+            sink.write(empty, 8)
+        assert sink.read("count") == {}
+        # As one that was copied from time to time and has lost the end.
+        sink.write(output(tmp_path / "rows", NO_SPARK, {"the": 1, "a": 1}), 0)
+        with pytest.raises(LostVersions, match="has nothing after version 0 of this query"):
+            sink.write(following, 8)
+        assert sink.read("count") == {"the": "1", "a": "1"}
+    finally:
+        end(started["pids"]["redis"])
+
+
+def test_what_redis_has_lost_is_written_again_out_of_the_state(
+    spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    texts, checkpoint = tmp_path / "texts", tmp_path / "checkpoint"
+    texts.mkdir()
+    lines = spark.readStream.text(str(texts)).withColumnRenamed("value", "word")
+    counted = Pipeline(lines, instances=2, shards=4).count("word")
+    sink = RedisSink(redis_url, "word")
+
+    def run(text: str) -> None:
+        (texts / f"{len(list(texts.iterdir()))}.txt").write_text(text)
+        counted.start(sink, checkpoint, availableNow=True).awaitTermination()
+
+    def kept() -> DataFrame:
+        rows = read_state(spark, checkpoint)
+        return rows.groupBy("word").agg(F.sum("state_count").alias("count"))
+
+    run("a\nb\na\n")
+    assert not sink.refill(kept(), checkpoint)
+    client.flushdb()
+    with pytest.raises(StreamingQueryException, match="has lost what it acknowledged"):
+        run("a\nc\n")
+    assert sink.read("count") == {}
+    assert sink.refill(kept(), checkpoint)
+    assert client.hget("unskew:version", "done") == "0"
+    run("d\n")
+    assert sink.read("count") == {"a": "3", "b": "1", "c": "1", "d": "1"}
 
 
 def test_a_query_that_failed_for_redis_delivers_at_the_next_start(

@@ -43,6 +43,8 @@ class Options:
         Of executors, some of which are slowed.
     sink : str or None, default None
         URL of a Redis for what comes out, instead of Parquet files; it may have a password.
+    sink_name : str or None, default None
+        What names in that Redis begin with, if not with what the app calls them.
     jars : str or None, default None
         Files of the connector to Kafka, with commas between them; Spark fetches it by default.
     """
@@ -62,6 +64,7 @@ class Options:
     stable: bool = False
     speeds: Speeds | None = None
     sink: str | None = field(default=None, repr=False)
+    sink_name: str | None = None
     jars: str | None = None
 
 

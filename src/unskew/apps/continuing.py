@@ -9,7 +9,7 @@ from typing import Any
 from unskew.apps.base import Options
 from unskew.apps.files import folder_of
 from unskew.errors import BadParameter
-from unskew.spark.redis_sink import redis_address
+from unskew.spark.redis_url import redis_address
 
 FILE = "run.json"
 
@@ -30,6 +30,8 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
     if options.sink is not None:
         # Counts of earlier batches are not in another one.
         asked["sink"] = redis_address(options.sink)
+        if options.sink_name is not None:
+            asked["sink-name"] = options.sink_name
     path = options.out / FILE
     if not any((checkpoint / "offsets").glob("[0-9]*")):
         # Nothing has been read yet.

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from unskew import hash_keys
-from unskew.spark import Output, RedisSink, Sink
+from unskew.spark import Output, RedisSink, Sink, read_state
 from unskew.spark.sinks import ParquetSink
+from unskew.spark.spark_checkpoint import SparkCheckpoint
 
 NAME = "words"
 """In Redis the counts are in the hash ``words:count``."""
@@ -32,11 +33,13 @@ class WordCounts(Sink):
         Of a Redis.
     folder : Path
         For Parquet files, where no Redis is named.
+    name : str, default "words"
+        What names in Redis begin with.
     """
 
-    def __init__(self, url: str | None, folder: Path) -> None:
+    def __init__(self, url: str | None, folder: Path, name: str = NAME) -> None:
         self._folder = folder
-        self._redis = None if url is None else RedisSink(url, "word", name=NAME)
+        self._redis = None if url is None else RedisSink(url, "word", name=name)
         self._sink = self._redis or ParquetSink(folder)
         self._words = pa.array([], pa.string())
         self._hashes: NDArray[np.uint64] = np.array([], dtype=np.uint64)
@@ -57,6 +60,30 @@ class WordCounts(Sink):
         tables = [pq.read_table(file, columns=["word"]).column("word") for file in output.files]
         self._words = pa.chunked_array(tables, pa.string()).combine_chunks()
         self._hashes = hash_keys(self._words)
+
+    def check_query(self, offsets: Path) -> None:
+        """Refuse a Redis with counts of another run, by Spark's checkpoint of this one."""
+        if self._redis is not None:
+            self._redis.check_query(SparkCheckpoint(offsets).query_id())
+
+    def refill(self, spark: SparkSession, checkpoint: Path) -> bool:
+        """Write all counts of an earlier run again, if Redis has lost some; return whether it had.
+
+        Parameters
+        ----------
+        spark : SparkSession
+            To read the state with.
+        checkpoint : Path
+            Of the pipeline.
+        """
+        if self._redis is None:
+            return False
+        kept = read_state(spark, checkpoint)
+        if not kept.columns:
+            return False
+        # A word that is split has a part of its count on each of its instances.
+        counts = kept.groupBy("word").agg(F.sum("state_count").alias("count"))
+        return self._redis.refill(counts, checkpoint)
 
     def word(self, key: int) -> str:
         """Return the word of a hash, of the last version."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from unskew.apps.base import App, Options, Summary, Watch
 from unskew.apps.continuing import check_same_stream
 from unskew.apps.following import Enough, committed, wait
-from unskew.apps.word_counts import WordCounts
+from unskew.apps.word_counts import NAME, WordCounts
 from unskew.apps.word_log import WordLog
 from unskew.apps.word_source import TEXT, WordSource, word_source
 from unskew.errors import NotVerified
@@ -23,12 +23,15 @@ SHARDS = 1024
 """As many as there may be instances, so that a run goes on with any number of them."""
 
 
+_LOST = "Redis had lost counts of earlier runs; they were written again, out of the state"
+
+
 class Words(App):
     """Words and how often they came, as Parquet or in Redis."""
 
     name = "words"
     title = "words of a text, of files or of Kafka, counted into Parquet or Redis"
-    takes = frozenset({"source", "balancer", "sink", "jars"})
+    takes = frozenset({"source", "balancer", "sink", "sink-name", "jars"})
     rows = 100_000
     results = "words"
     balancer = "two-tier"
@@ -52,8 +55,10 @@ class Words(App):
         source = word_source(spark, options)
         checkpoint = options.out / "checkpoint"
         offsets = checkpoint / "spark"
+        counts = WordCounts(options.sink, options.out / self.results, options.sink_name or NAME)
+        counts.check_query(offsets)
         check_same_stream(self.name, options, offsets)
-        counts = WordCounts(options.sink, options.out / self.results)
+        was_lost = committed(offsets) > 0 and counts.refill(spark, checkpoint)
         pipeline = Pipeline(
             source.stream(),
             instances=options.instances,
@@ -83,7 +88,7 @@ class Words(App):
             strategy=options.balancer,
             seconds=seconds,
             verified=verified,
-            notes=list(_told(log, spark, counts)),
+            notes=[*([_LOST] if was_lost else []), *_told(log, spark, counts)],
             extra=_figures(log),
         )
 

@@ -120,8 +120,7 @@ def _mean_of(
         measured = getattr(each, part)
         if measured is None:
             raise BadParameter(
-                f"weights= has {part}, which this engine does not measure of its nodes; leave it "
-                f"away"
+                f"weights= has {part}, which was not measured of every node; leave it away"
             )
         total[own] += measured
         told[own] += 1

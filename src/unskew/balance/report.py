@@ -26,7 +26,7 @@ class NodeLoads:
     network, disk : array of float64, optional
         Part of what its network and its disks can carry that was in use, where it was measured.
     cores : array of float64, optional
-        Cores of each node, where they are known.
+        Cores of each node that its instances can use, where they are known.
     """
 
     names: tuple[str, ...]

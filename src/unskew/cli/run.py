@@ -125,8 +125,9 @@ Where words come from, and go:
                    has files that end in .txt, kafka://host:port/topic is read from the
                    first message to the last that is there when it starts
   --sink           redis://user:password@host:port/db, rediss:// with TLS: the counts are
-                   in the hash words:count; UNSKEW_SINK=... in the environment keeps a
-                   password out of the list of processes
+                   in the hash words:count, of another run with another --sink-name;
+                   UNSKEW_SINK=... in the environment keeps a password out of the list of
+                   processes
 """,
 )
 @click.argument("name", metavar="[APP]", default="trending")
@@ -147,6 +148,11 @@ Where words come from, and go:
 @click.option("--grouping", help=f"Sends the rows, of trending.  [default: {GROUPING}]")
 @click.option(
     "--sink", metavar="URL", envvar="UNSKEW_SINK", help="A Redis for the counts, of words."
+)
+@click.option(
+    "--sink-name",
+    metavar="NAME",
+    help="What names in the Redis begin with, of words: another for each --out.  [default: words]",
 )
 @click.option(
     "--jars",
@@ -207,6 +213,7 @@ def run_command(
     value: str | None,
     grouping: str | None,
     sink: str | None,
+    sink_name: str | None,
     jars: str | None,
     balancer: str | None,
     stable: bool,
@@ -235,7 +242,7 @@ def run_command(
     from unskew.balance import balancer as make_balancer
     from unskew.grouping import grouping as make_grouping
     from unskew.spark import Speeds
-    from unskew.spark.redis_sink import redis_address
+    from unskew.spark.redis_url import redis_address
 
     if listing:
         for entry in APPS.values():
@@ -256,7 +263,13 @@ def run_command(
         # The environment may be for another app.
         sink=sink if _is_typed("sink") else None,
         jars=jars,
+        **{"sink-name": sink_name},
     )
+    if sink_name is not None and not (sink_name and sink):
+        raise BadParameter(
+            f"--sink-name {sink_name!r} is what names in a Redis begin with; give it letters, and "
+            f"name the Redis with --sink"
+        )
     if changes and speeds is None:
         raise BadParameter(f"--change {changes[0]} changes --speeds; give those, too")
     slowed = None if speeds is None else Speeds.parsed(speeds, changes)
@@ -292,6 +305,7 @@ def run_command(
             stable=stable,
             speeds=slowed,
             sink=sink,
+            sink_name=sink_name,
             jars=jars,
         )
         with (

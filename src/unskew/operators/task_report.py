@@ -64,7 +64,8 @@ class TaskReport:
     seconds : float
         From the first row to the last.
     node : mapping
-        Where it ran: name, and parts of CPU and memory in use there.
+        Where it ran: name, part of memory in use there, and what the machine had counted when it
+        began and when it ended.
     """
 
     stage: int

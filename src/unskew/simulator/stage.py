@@ -220,6 +220,7 @@ class Running:
         self._state_bytes = np.zeros(shards)
         self._hot_bytes: dict[int, float] = {}
         self._watch = Watch(stage.instances)
+        self._carried = self._travel.busy.copy()
 
     def process(self, tuples: Tuples, watermark: float) -> Tuples:
         """Route and serve tuples that come in the order of time; none later is before `watermark`.
@@ -305,11 +306,19 @@ class Running:
             queues=queues,
             hot={key: size * pace for key, size in hottest.items()},
             can_split=self.stage.can_split,
-            nodes=node_loads(self.stage.nodes, utilisation),
+            nodes=node_loads(self.stage.nodes, utilisation, self._links(seconds)),
             keys=self._work.keys_of(self.plan) if self.stage.is_planned else None,
             key_bytes=self._states.mean,
             **known,
         )
+
+    def _links(self, seconds: float) -> NDArray[np.float64] | None:
+        """Return the part of the last seconds that the busier link of each node was, if any is."""
+        if not self.stage.network.is_shared:
+            return None
+        carried, self._carried = self._travel.busy - self._carried, self._travel.busy.copy()
+        busier: NDArray[np.float64] = carried.max(axis=0)[: self.stage.nodes.count]
+        return busier / seconds
 
     def follow(self, plan: Plan, now: float) -> None:
         """Carry out a plan, and begin to measure anew."""

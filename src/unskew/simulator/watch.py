@@ -57,34 +57,64 @@ class Watch:
         return busy / seconds, queues
 
 
-def node_loads(nodes: Nodes, utilisation: NDArray[np.float64]) -> NodeLoads:
-    """Return the load of each node by one stage: each of its instances has a core of its own."""
+def node_loads(
+    nodes: Nodes, utilisation: NDArray[np.float64], network: NDArray[np.float64] | None = None
+) -> NodeLoads:
+    """Return the load of each node by one stage: each of its instances has a core of its own.
+
+    Parameters
+    ----------
+    nodes : Nodes
+        Of the stage.
+    utilisation : array of float64
+        Of each instance.
+    network : array of float64, optional
+        Part of the interval that the link of each node was busy, where links are shared.
+    """
     of_instance = nodes.of(utilisation.size)
     cores = np.bincount(of_instance, minlength=nodes.count) if nodes.cores is None else nodes.cores
     busy = np.bincount(of_instance, utilisation, nodes.count)
     names = tuple(str(number) for number in range(nodes.count))
     return NodeLoads(
         *(names, of_instance, busy / np.maximum(cores, 1), np.zeros(nodes.count)),
+        network=network,
         cores=None if nodes.cores is None else nodes.cores.astype(np.float64),
     )
 
 
 def of_all_stages(reports: Sequence[Report]) -> list[Report]:
-    """Return reports in which each node is loaded by all stages that run there, not by one."""
-    total: dict[str, float] = {}
-    for report in reports:
-        if report.nodes is not None:
-            for name, cpu in zip(report.nodes.names, report.nodes.cpu.tolist(), strict=True):
-                total[name] = total.get(name, 0.0) + cpu
+    """Return reports in which each node is loaded by all stages that run there, not by one.
+
+    A network of which one stage tells nothing is known of none.
+    """
+    known = [report.nodes for report in reports if report.nodes is not None]
+    cpu = _summed([(each.names, each.cpu) for each in known])
+    links = [(each.names, each.network) for each in known if each.network is not None]
+    network = _summed(links) if len(links) == len(known) else None
     return [
         report
-        if report.nodes is None
+        if (own := report.nodes) is None
         else replace(
             report,
-            nodes=replace(report.nodes, cpu=np.array([total[name] for name in report.nodes.names])),
+            nodes=replace(
+                own,
+                cpu=np.array([cpu[name] for name in own.names]),
+                network=None
+                if network is None
+                else np.array([network[each] for each in own.names]),
+            ),
         )
         for report in reports
     ]
+
+
+def _summed(told: Sequence[tuple[Sequence[str], NDArray[np.float64]]]) -> dict[str, float]:
+    """Return the sum of what stages tell of each node."""
+    total: dict[str, float] = {}
+    for names, parts in told:
+        for name, part in zip(names, parts.tolist(), strict=True):
+            total[name] = total.get(name, 0.0) + part
+    return total
 
 
 def pause(free: NDArray[np.float64], now: float, giver: int, taker: int, seconds: float) -> None:

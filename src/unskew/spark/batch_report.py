@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from unskew.balance import KeyPairs, NodeLoads, Report
+from unskew.balance import KeyPairs, Report
 from unskew.operators.task_report import TaskReport
-from unskew.spark.node_busy import busy_of, shares_machine
+from unskew.spark.node_loads import node_loads
 from unskew.spark.stages import Stage, ends_of
 from unskew.state import Manifest
 from unskew.state.runs import NEVER
@@ -192,7 +191,7 @@ def report_of(manifest: Manifest, number: int, stage: Stage) -> Report:
         queues=np.zeros(len(tasks), dtype=np.int64),
         hot=hot,
         can_split=stage.operator.can_split,
-        nodes=_node_loads(tasks, manifest, seconds),
+        nodes=node_loads(tasks, manifest, seconds),
         work=work,
         stored=stored if keeps else None,
         watermark=manifest.late(number) if keeps else None,
@@ -262,31 +261,3 @@ class _Cost(NamedTuple):
             for key, size in told:
                 found[key] = found.get(key, 0.0) + cost * size
         return found
-
-
-def _node_loads(tasks: Sequence[TaskReport], manifest: Manifest, interval: float) -> NodeLoads:
-    """Return where the tasks of a stage ran: each of them has seen its node for a while."""
-    names, of_instance = np.unique([task.node["name"] for task in tasks], return_inverse=True)
-    seconds = np.array([max(task.seconds, 1e-9) for task in tasks])
-    used = np.bincount(of_instance, seconds * [task.node["cpu"] for task in tasks])
-    cpu = (used / np.bincount(of_instance, seconds)).astype(np.float64)
-    memory = np.zeros(names.size)
-    np.maximum.at(memory, of_instance, [task.node["memory"] for task in tasks])
-    # The CPU of a machine says nothing of which of its executors used it.
-    shared = shares_machine(names.tolist())
-    cpu[shared] = _busy_part(names, manifest, interval)[shared]
-    return NodeLoads(tuple(names.tolist()), of_instance.astype(np.int32), cpu, memory)
-
-
-def _busy_part(names: NDArray[np.str_], manifest: Manifest, interval: float) -> NDArray[np.float64]:
-    """Return how busy nodes were with all stages, and with the other pipelines of the session."""
-    everyone = [TaskReport.from_json(each) for each in manifest.facts["tasks"]]
-    slots = Counter((task.stage, task.node["name"]) for task in everyone)
-    own, others = busy_of(everyone), manifest.facts.get("elsewhere", {})
-    return np.array(
-        [
-            (own.get(name, 0.0) + others.get(name, 0.0))
-            / (interval * max(count for (_, node), count in slots.items() if node == name))
-            for name in names.tolist()
-        ]
-    )

@@ -29,6 +29,7 @@ from unskew.spark import node_busy
 from unskew.spark.batch_report import BatchReport, batch_report, report_of
 from unskew.spark.pipeline_worker import StageWork
 from unskew.spark.planning import Planner
+from unskew.spark.readings import Reading, last_readings
 from unskew.spark.replay import Order, order_of
 from unskew.spark.settings import Settings
 from unskew.spark.sinks import Output, Sink
@@ -86,6 +87,7 @@ class Cycle:
         self._driver = uuid4().hex[:12]
         self._next: tuple[int, list[Plan]] | None = None
         self._begun: float | None = None
+        self._since: dict[str, Reading] = {}
         self._jobs = StageJobs(self.checkpoint.output, pin=self.settings.pin)
         self._planner = Planner(beside=self.settings.plan_beside)
         self._asked_for: dict[str, int] = {}
@@ -98,6 +100,7 @@ class Cycle:
     def close(self) -> None:
         """Leave nothing behind that only a running query needs."""
         self._planner.close()
+        node_busy.forget(self._driver)
 
     def __call__(self, df: DataFrame, batch: int) -> None:
         """Do all of a batch, or what was left of it."""
@@ -150,7 +153,8 @@ class Cycle:
                 f"still at work; stop one of them, and start again"
             )
         began = perf_counter()
-        done = self._run(df, version, base, decision)
+        with node_busy.running(self._driver):
+            done = self._run(df, version, base, decision)
         seconds = perf_counter() - began
         # A batch is given as long as the one before was: what comes after it is not known yet.
         interval = seconds if self._begun is None else max(seconds, began - self._begun)
@@ -159,9 +163,11 @@ class Cycle:
             "seconds": seconds,
             "interval": interval,
             "elsewhere": node_busy.elsewhere(self._driver, interval),
+            "since": self._since,
         }
         manifest = self._manifest(version, base, decision, done, took)
         tasks = [report for each in done for report in each.reports]
+        self._since = last_readings(tasks)
         node_busy.note(self._driver, seconds, node_busy.busy_of(tasks))
         self.checkpoint.commit(manifest)
         self._remove_intermediate(done)
@@ -370,6 +376,7 @@ class Cycle:
         if not self.checkpoint.is_done(manifest.version):
             for end, sink in self.sinks.items():
                 output = self._output(spark, self.stages[end], manifest.output_of(end))
+                output.before = self.checkpoint.decided(manifest.version).base
                 sink.write(output, manifest.version)
             self.checkpoint.mark_done(manifest.version)
 

@@ -14,7 +14,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
@@ -32,7 +31,9 @@ from unskew.operators.step import Step, stepped
 from unskew.operators.task import Task, Work, task_of
 from unskew.operators.task_report import TaskReport
 from unskew.spark.collecting import spare_what_is_loaded
+from unskew.spark.node_loads import DISK_BYTES, NETWORK_BYTES
 from unskew.spark.nodes import node
+from unskew.spark.readings import BEGAN, ENDED, process_bytes, reading
 from unskew.spark.speeds import speed_here
 from unskew.state import Checkpoint, Manifest
 from unskew.state.files import writing
@@ -113,8 +114,7 @@ class StageWork:
         """Do the work of one instance: the function for ``mapInArrow``."""
         _compile()
         began = perf_counter()
-        # From here to the next call.
-        psutil.cpu_percent()
+        counted, on_disks = reading(), process_bytes()
         context = _context()
         checkpoint = Checkpoint(Path(self.folder))
         base = self._base(checkpoint)
@@ -143,7 +143,8 @@ class StageWork:
         parting = None
         if self.hops:
             parting = Parting(self.followers, self.hops, instance, self.most_bytes // 2)
-        came = _counted(self._stepped(task, _rows(batches, self.operator)), report)
+        taken = _Weighed(batches)
+        came = _counted(self._stepped(task, _rows(taken, self.operator)), report)
         left = came if parting is None else _parted(task, parting, came)
         report.rows_out = write_output(left, output, task.busy)
         report.output = [output.name] if report.rows_out else []
@@ -157,7 +158,13 @@ class StageWork:
         if base is not None:
             reader.forget(base.runs(), _COPY_SECONDS)
         spare_what_is_loaded()
-        report.node = node()
+        report.node = {
+            **node(),
+            BEGAN: counted,
+            ENDED: reading(),
+            DISK_BYTES: process_bytes() - on_disks,
+            NETWORK_BYTES: taken.bytes + report.bytes_out,
+        }
         report.seconds = perf_counter() - began
         columns = [
             pa.array([json.dumps(report.to_json())], pa.string()),
@@ -189,6 +196,19 @@ class StageWork:
                 f"there; put the state in a folder that the driver and all executors share"
             )
         return found
+
+
+class _Weighed:
+    """What comes in, and its bytes."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.bytes = 0
+        self._batches = batches
+
+    def __iter__(self) -> Batches:
+        for batch in self._batches:
+            self.bytes += batch.nbytes
+            yield batch
 
 
 def _counted(output: Batches, report: TaskReport) -> Batches:
@@ -288,7 +308,7 @@ def _context() -> TaskContext:
     return context
 
 
-def _rows(batches: Batches, operator: Operator) -> Batches:
+def _rows(batches: Iterable[pa.RecordBatch], operator: Operator) -> Batches:
     """Return rows as the operator has them."""
     head = [pa.field(HASH, pa.uint64()), pa.field(TIME, pa.int64())]
     schema = pa.schema([*head, *operator.keys, *operator.values])

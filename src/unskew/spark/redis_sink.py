@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
-from unskew.errors import BadParameter, MissingExtra, SinkDown
+from unskew.errors import BadParameter, LostVersions, MissingExtra, SinkDown
 from unskew.parameters import number
+from unskew.spark.redis_url import redis_address, tls_fault, tls_hint
 from unskew.spark.sinks import Output, Sink
+from unskew.state import Checkpoint
+from unskew.state.reading import folder_of
 
 log = logging.getLogger("unskew.pipeline")
-
-SCHEMES = ("redis", "rediss")
 
 T = TypeVar("T")
 
@@ -36,11 +39,12 @@ local query = redis.call('HGET', KEYS[1], 'query')
 if query and query ~= ARGV[1] then return query end
 local done = tonumber(redis.call('HGET', KEYS[1], 'done') or '-1')
 if done >= tonumber(ARGV[2]) then return 0 end
+if done < tonumber(ARGV[3]) then return {done} end
 """
 
 _WRITE = f"""{_GUARD}
 redis.call('HSET', KEYS[1], 'query', ARGV[1])
-redis.call('HSET', KEYS[2], unpack(ARGV, 3))
+redis.call('HSET', KEYS[2], unpack(ARGV, 4))
 return 1
 """
 
@@ -57,7 +61,8 @@ class RedisSink(Sink):
     this driver or one that was given up, changes nothing. Values are those of a key so far, as
     ``mode="update"`` gives them, so that half a version may be written again. Redis has to keep
     what it acknowledges (``appendonly yes``, against a crash of its machine also ``appendfsync
-    always``): the pipeline sends nothing twice once it is done.
+    always``): the pipeline sends nothing twice once it is done. One that has lost a version is
+    refused with the next one; `refill` brings it up to date.
 
     While Redis is down the batch waits; after `patience` seconds the query fails, and the next
     start delivers the same version again. Rows go through the driver, about 200,000 a second.
@@ -66,7 +71,9 @@ class RedisSink(Sink):
     ----------
     url : str
         ``redis://host:port/db``, with TLS ``rediss://``, with ``user:password@`` before the host.
-        The password is told nowhere.
+        The password is told nowhere. With TLS a certificate to trust can be named after it,
+        ``?ssl_ca_certs=FILE``, those of the system count by default; and one to show,
+        ``ssl_certfile=FILE&ssl_keyfile=FILE``.
     keys : str or sequence of str
         Key columns. The field of a key is its text, or that of a JSON array if there are several.
     name : str, default "unskew"
@@ -102,8 +109,10 @@ class RedisSink(Sink):
         self.name = name
         self.patience = number("patience", patience, least=0)
         self._redis = redis
+        # A connection that broke is made again at once; how long to try is up to `patience`.
+        once = redis.retry.Retry(redis.backoff.NoBackoff(), 1)
         self._client = redis.Redis.from_url(
-            url, socket_timeout=10, socket_connect_timeout=5, health_check_interval=30
+            url, socket_timeout=10, socket_connect_timeout=5, health_check_interval=30, retry=once
         )
         self._write = self._client.register_script(_WRITE)
         self._done = self._client.register_script(_DONE)
@@ -118,15 +127,57 @@ class RedisSink(Sink):
         return f"RedisSink({self.address!r}, keys={self.keys!r}, name={self.name!r})"
 
     def write(self, output: Output, version: int) -> None:
-        """Write the rows of a version, unless Redis has it."""
-        missing = [key for key in self.keys if key not in output.schema.names]
-        if missing:
-            raise BadParameter(
-                f"keys= has {missing[0]!r}, and what comes out has {', '.join(output.schema.names)}"
-            )
-        if self._patiently(lambda: self._deliver(output, version)):
-            return
-        log.info("%s has version %d already", self.address, version)
+        """Write the rows of a version, unless Redis has it.
+
+        Raises
+        ------
+        LostVersions
+            If Redis has not the version before, which was done.
+        """
+        self._check(output.schema.names)
+        asked = [output.query or "", str(version), str(output.before)]
+        if not self._patiently(lambda: self._deliver(self._of_files(output), asked)):
+            log.info("%s has version %d already", self.address, version)
+
+    def check_query(self, query: str | None) -> None:
+        """Refuse what another query has written, before anything is; None is one that is new.
+
+        Raises
+        ------
+        BadParameter
+            If the name is taken.
+        """
+        told = self._patiently(lambda: self._client.hget(f"{self.name}:version", "query"))
+        owner = told.decode() if isinstance(told, bytes) else told
+        if owner is not None and owner != (query or ""):
+            raise self._is_of(owner)
+
+    def refill(self, rows: DataFrame, checkpoint: str | os.PathLike[str]) -> bool:
+        """Write the values of all keys to a Redis that has lost versions; return whether it had.
+
+        The query must not be running. All rows go through the driver, which holds them.
+
+        Parameters
+        ----------
+        rows : DataFrame
+            Keys and their values, out of the state; of counts by ``word``, as parts of a key that
+            is split are added up: ``read_state(spark, checkpoint).groupBy("word").agg(F.sum(
+            "state_count").alias("count"))``. Read only if something is missing.
+        checkpoint : path
+            As of ``Pipeline.start``, or its ``state``.
+        """
+        self._check(rows.columns)
+        store = Checkpoint(folder_of(Path(checkpoint)))
+        done = [each for each in store.versions() if store.is_done(each) and each >= 0]
+        if not done or self._has() >= done[-1]:
+            return False
+        manifest = store.manifest(done[-1])
+        query = "" if manifest is None else manifest.facts.get("query") or ""
+        batches = rows.toArrow().to_batches(_CHUNK)
+        asked = [query, str(done[-1]), "-1"]
+        self._patiently(lambda: self._deliver(self._chunks(batches), asked))
+        log.warning("%s had lost versions; all is there up to %d", self.address, done[-1])
+        return True
 
     def read(self, column: str) -> dict[str, str]:
         """Return a column of values by the text of the key: all that is in Redis."""
@@ -134,40 +185,76 @@ class RedisSink(Sink):
         found = self._patiently(lambda: dict(self._client.hscan_iter(hashed, count=10_000)))
         return {key.decode(): value.decode() for key, value in found.items()}
 
-    def _deliver(self, output: Output, version: int) -> bool:
-        """Write all of a version; return whether it was new."""
-        asked = [output.query or "", str(version)]
+    def _check(self, columns: Sequence[str]) -> None:
+        missing = [key for key in self.keys if key not in columns]
+        if missing:
+            raise BadParameter(
+                f"keys= has {missing[0]!r}, and what comes out has {', '.join(columns)}"
+            )
+
+    def _has(self) -> int:
+        """Return the last version that is done, by what Redis says."""
+        told = self._patiently(lambda: self._client.hget(f"{self.name}:version", "done"))
+        return -1 if told is None else int(told)
+
+    def _deliver(self, chunks: Iterable[tuple[str, list[Any]]], asked: Sequence[str]) -> bool:
+        """Write all of a version; return whether it was new.
+
+        Parameters
+        ----------
+        chunks : iterable of (str, list)
+            Hashes, each with fields and values in turn.
+        asked : sequence of str
+            Query, version, and the version before, which must be there.
+        """
         sent = self._client.pipeline(transaction=False)
-        for number_, (hashed, pairs) in enumerate(self._chunks(output)):
+        for number_, (hashed, pairs) in enumerate(chunks):
             names = [f"{self.name}:version", hashed]
             self._write(keys=names, args=[*asked, *pairs], client=sent)
-            if number_ % _PIPELINED == _PIPELINED - 1 and not self._answered(sent.execute()):
+            if number_ % _PIPELINED == _PIPELINED - 1 and not self._answered(sent.execute(), asked):
                 return False
         # One that failed among others is known only now: nothing is done before that.
-        if not self._answered(sent.execute()):
+        if not self._answered(sent.execute(), asked):
             return False
-        return self._answered([self._done(keys=[f"{self.name}:version"], args=asked)])
+        return self._answered([self._done(keys=[f"{self.name}:version"], args=asked)], asked)
 
-    def _answered(self, answers: Sequence[Any]) -> bool:
-        """Return whether all was written; refuse names that are another query's."""
+    def _answered(self, answers: Sequence[Any], asked: Sequence[str]) -> bool:
+        """Return whether all was written; refuse names of another query, and what has gaps."""
         for answer in answers:
             if isinstance(answer, bytes):
-                raise BadParameter(
-                    f"{self.name} in {self.address} is of query {answer.decode()}; take another "
-                    f"name= for this one, or delete what is there"
+                raise self._is_of(answer.decode())
+            if isinstance(answer, list):
+                has = "none" if answer[0] < 0 else f"nothing after version {answer[0]}"
+                raise LostVersions(
+                    f"{self.name} in {self.address} has {has} of this query, and was given all up "
+                    f"to version {asked[2]}: Redis has lost what it acknowledged, or is another "
+                    f"one; bring its data back, with appendonly yes, or write it anew out of the "
+                    f"state with RedisSink.refill, as unskew run words does at its next start with "
+                    f"the same --out"
                 )
         return all(answers)
 
-    def _chunks(self, output: Output) -> Iterator[tuple[str, list[Any]]]:
-        """Yield a hash, and fields and values for it in turn."""
+    def _is_of(self, query: str) -> BadParameter:
+        return BadParameter(
+            f"{self.name}:version in {self.address} is of query {query}; go on with the "
+            f"checkpoint of that one (--out of unskew run), take another name for this one (name= "
+            f"of RedisSink, --sink-name of unskew run) or another database of the URL, or delete "
+            f"{self.name}:* there"
+        )
+
+    def _of_files(self, output: Output) -> Iterator[tuple[str, list[Any]]]:
         for file in output.files:
-            for batch in pq.ParquetFile(file).iter_batches(_CHUNK):
-                fields = self._fields(batch)
-                for column in batch.schema.names:
-                    if column not in self.keys:
-                        values = map(_text, batch.column(column).to_pylist())
-                        pairs = zip(fields, values, strict=True)
-                        yield f"{self.name}:{column}", [each for pair in pairs for each in pair]
+            yield from self._chunks(pq.ParquetFile(file).iter_batches(_CHUNK))
+
+    def _chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[Any]]]:
+        """Yield a hash, and fields and values for it in turn."""
+        for batch in batches:
+            fields = self._fields(batch)
+            for column in batch.schema.names:
+                if column not in self.keys:
+                    values = map(_text, batch.column(column).to_pylist())
+                    pairs = zip(fields, values, strict=True)
+                    yield f"{self.name}:{column}", [each for pair in pairs for each in pair]
 
     def _fields(self, batch: pa.RecordBatch) -> list[str]:
         """Return the text of each key."""
@@ -196,7 +283,10 @@ class RedisSink(Sink):
                     f"({type(error).__name__})"
                 ) from None
             except (errors.ConnectionError, errors.TimeoutError, errors.ReadOnlyError) as error:
-                reason = type(error).__name__
+                fault = tls_fault(error)
+                if fault is not None:
+                    raise BadParameter(f"no TLS with {self.address}: {fault}") from None
+                reason = type(error).__name__ + tls_hint(error, self.address)
             left = self.patience - (time.monotonic() - begin)
             if left <= 0:
                 raise SinkDown(
@@ -208,30 +298,6 @@ class RedisSink(Sink):
                 log.warning("%s does not answer (%s); trying again", self.address, reason)
             time.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT)
-
-
-def redis_address(url: str) -> str:
-    """Return the URL of a Redis without user and password, once it is sure that it is one.
-
-    Examples
-    --------
-    >>> redis_address("redis://me:secret@localhost/1")
-    'redis://localhost:6379/1'
-    """
-    try:
-        parts = urlsplit(url)
-        scheme, host, port = parts.scheme, parts.hostname, parts.port or 6379
-        base = int(parts.path.strip("/") or 0)
-    except ValueError:
-        # What cannot be read may be the password: it is not shown.
-        scheme, host, port, base = "", None, 0, 0
-    if scheme not in SCHEMES or not host or base < 0 or parts.query or parts.fragment:
-        raise BadParameter(
-            "the URL of a Redis is redis://host:port/db, or rediss:// with TLS, with "
-            "user:password@ before the host if it asks for them; letters such as / # ? @ in a "
-            "password are written as %2F %23 %3F %40"
-        )
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/{base}"
 
 
 def _text(value: Any) -> Any:

@@ -33,6 +33,8 @@ class Output:
         Of the rows.
     query : str or None
         Id of the query that they are of.
+    before : int, default -1
+        The version before this one, which the sink was given whole; -1 if there was none.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class Output:
         files: Sequence[Path],
         schema: StructType,
         query: str | None = None,
+        before: int = -1,
     ) -> None:
         self.spark = spark
         self.files = list(files)
         self.schema = schema
         self.query = query
+        self.before = before
 
     def rows(self) -> DataFrame:
         """Return the rows; reading them twice gives them twice."""
