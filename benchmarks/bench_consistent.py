@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from unskew.balance import Consistent, Plan, Report
 from unskew.compare import compare
-from unskew.experiments.consistent_grouping_runs import OURS, PUBLISHED, Follow
+from unskew.experiments.consistent_grouping_runs import (
+    CHANGING,
+    LAG,
+    OURS,
+    PUBLISHED,
+    SOURCES,
+    UNLIKE,
+    Follow,
+)
 from unskew.experiments.consistent_grouping_schemes import open_source
 from unskew.grouping.choices import key_bits, scatter
 from unskew.kernel import compiled
@@ -28,7 +36,6 @@ from unskew.mixing import counter_bits, spread_seed
 E, TRIES = 0.01, 100
 WORKLOADS = (*(f"zipf {each / 10:g}" for each in (1, 4, 8, 12, 16, 20)), "wikipedia", "twitter")
 BINS = (10, 20, 50, 100, 200, 500, 1000)
-CHANGING = ((3, 5.0), (5, 4.0), (2, 10.0))
 DAY = 22_000_000
 
 
@@ -90,7 +97,10 @@ def memory(scale: float) -> None:
 def changes(scale: float) -> None:
     """Print how long workers whose speeds change take to be balanced again."""
     messages = int(DAY * scale)
-    print(f"\n{messages:,} messages, {{3, 5}}, {{5, 4}}, {{2, 10}}, 100 shards for each worker\n")
+    print(
+        f"\n{messages:,} messages from {SOURCES} sources, {{3, 5}}, {{5, 4}}, {{2, 10}}, 100 "
+        f"shards for each worker; the last source hears of a plan after {LAG:g} of an interval\n"
+    )
     print(
         "| routed by | settled after, % of the messages | largest spread after 5 % | moves | back "
         "| largest queue | queue at the end |"
@@ -98,7 +108,9 @@ def changes(scale: float) -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for series in (OURS, PUBLISHED, "key", "shuffle"):
         day = Follow(series, messages, CHANGING, each=100).run(0)
-        settled = ", ".join(f"{100 * each:.1f}" for each in day.settled)
+        settled = ", ".join(
+            "never" if each is None else f"{100 * each:.1f}" for each in day.settled
+        )
         worst = ", ".join(f"{each:.3f}" for each in day.worst)
         print(
             f"| {series} | {settled} | {worst} | {day.moves:,} | {day.returned} "
@@ -110,14 +122,14 @@ def changes(scale: float) -> None:
 def shards(scale: float) -> None:
     """Print what too few shards do, with and without making more."""
     messages = int(DAY * scale)
-    print(f"\n{messages:,} messages, {{3, 5}}; 176 shards are needed\n")
+    print(f"\n{messages:,} messages from {SOURCES} sources, {{3, 5}}; 176 shards are needed\n")
     print(
         "| shards for each worker | routed by | shards in the end | mean spread, 2nd half | back |"
     )
     print("| ---: | --- | ---: | ---: | ---: |")
     for each in (5, 10, 20, 100):
         for series, can_grow in ((PUBLISHED, False), (OURS, False), (OURS, True)):
-            day = Follow(series, messages, ((3, 5.0),), each=each, can_grow=can_grow).run(0)
+            day = Follow(series, messages, UNLIKE, each=each, can_grow=can_grow).run(0)
             name = series + (" with more shards" if can_grow else "")
             late = day.spread[len(day.spread) // 2 :].mean()
             print(f"| {each} | {name} | {day.shards} | {late:.3f} | {day.returned} |", flush=True)

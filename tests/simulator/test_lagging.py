@@ -154,7 +154,8 @@ def test_tuples_under_way_stay_with_their_shard_when_it_is_divided(
         )
         result = simulate(Zipf(0.0, 1000, 501), Steady(1000.0), [stage], control=0.5).stages[0]
         assert result.shards == max(wanted, 5)
-        return result.came.sum(axis=0)
+        totals: NDArray[np.int64] = result.came.sum(axis=0)
+        return totals
 
     # But for the last one, all were sent before the shards were divided.
     whole, divided = came(0), came(20)
