@@ -207,6 +207,23 @@ def test_a_machine_that_becomes_slow_is_noticed_within_five_batches() -> None:
     assert max(ratio for _, ratio in after[5:]) < 1.1
 
 
+def test_shards_that_were_served_in_part_where_they_were_do_not_hide_speeds() -> None:
+    # As where sources hear of a plan late: half of what a shard that moved got, it got there.
+    balancer, speeds = Consistent(), np.array([10.0, 10.0] + [1.0] * 8)
+    plan = before = Plan.even(1000, 10)
+    work = np.full(1000, 1e-3)
+    for _ in range(2):
+        report = measured(plan, work, speeds)
+        late = work / 2 / speeds[plan.assignment] + work / 2 / speeds[before.assignment]
+        told = replace(report, busy=late, work=work * late.sum() / work.sum())
+        before, plan = plan, balancer.next_plan(plan, told)
+
+    within = used(plan, work, speeds)
+    assert within.max() / within.min() < balancer.busy / balancer.idle
+    # The second time it had nothing to add.
+    assert plan.assignment.tolist() == before.assignment.tolist()
+
+
 def test_times_that_are_measured_badly_do_not_make_shards_swing() -> None:
     took = batches(Consistent(), np.array([1.0, 1.0, 0.3]), 60, noise=0.1)
 

@@ -208,8 +208,7 @@ class Consistent(Balancer):
         if report.work is None:
             # All that came is as much work as it took: nothing tells that one is slower.
             return before, False
-        work = np.bincount(plan.assignment, report.work, plan.instances)
-        busy = np.bincount(plan.assignment, report.busy, plan.instances)
+        work, busy = self._at_home(plan, report.work, report.busy)
         # Beside one that is very slow, others are hardly busy with all that they do.
         is_enough = (busy > _ENOUGH * busy.mean()) | (work > _ENOUGH * work.mean())
         known = is_enough & (busy > 0) & (work > 0)
@@ -222,6 +221,27 @@ class Consistent(Balancer):
         self._speeds.add(np.clip(found / found.mean(), *_SPEEDS))
         speeds = self._speeds.mean()
         return speeds, bool((np.abs(speeds - before) > _CHANGE * before).any())
+
+    def _at_home(
+        self, plan: Plan, work: NDArray[np.float64], busy: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return work and busy time of each instance, of shards that were there all the interval.
+
+        Sources hear of a plan late: a shard that has just moved was in part served, at another
+        speed, where it was. Only an instance that has hardly others goes by all of its shards.
+        """
+        came = np.zeros(plan.shards, dtype=np.bool_)
+        if self._shards == plan.shards:
+            came[self._left[0, self._left[2] == self._interval - 1]] = True
+        total, own = (
+            np.bincount(plan.assignment, each, plan.instances) for each in (work, work * ~came)
+        )
+        stayed = own > _ENOUGH * total.mean()
+        counts = ~(came & stayed[plan.assignment])
+        return (
+            np.bincount(plan.assignment, work * counts, plan.instances),
+            np.bincount(plan.assignment, busy * counts, plan.instances),
+        )
 
     def _used(
         self,

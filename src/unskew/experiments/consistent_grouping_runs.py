@@ -17,9 +17,9 @@ from unskew.simulator import Constant, Hourly, Nodes, Stage, simulate
 from unskew.workloads import dataset
 
 PUBLISHED, OURS = "consistent as published", "ours"
-DAY, SLICES, FEWER = 86_400.0, 400, 100
+DAY, SLICES, FEWER = 86_400.0, 200, 100
 MANY = 10_000_000
-"""Messages from which on a day has 400 slices; with fewer, chance would hide what is measured."""
+"""Messages from which on a day has 200 slices; with fewer, chance would hide what is measured."""
 
 LOAD = 0.8
 """Part of all capacity that comes, as the paper has it: utilisation under shuffle, if all were
@@ -141,6 +141,8 @@ class Follow(Task):
     """Shards of a worker at the beginning."""
     sources: int = SOURCES
     can_grow: bool = False
+    slices: int | None = None
+    """Of the day, each an interval of ours; by default as many as the messages are enough for."""
 
     @property
     def label(self) -> str:
@@ -176,7 +178,7 @@ class Follow(Task):
         """Measure."""
         nodes, balancer = self.nodes(), self.balancer()
         work = LOAD * float(nodes.speeds[0].sum()) / (self.messages / DAY)
-        many = SLICES if self.messages >= MANY else FEWER
+        many = self.slices or (SLICES if self.messages >= MANY else FEWER)
         control = DAY / (LOOKS if self.series == PUBLISHED else many)
         # Only "consistent" can have its shards divided.
         routed = "consistent" if self.can_grow else "random-choices"
