@@ -239,8 +239,8 @@ class Consistent(Balancer):
         stayed = own > _ENOUGH * total.mean()
         counts = ~(came & stayed[plan.assignment])
         return (
-            np.bincount(plan.assignment, work * counts, plan.instances),
-            np.bincount(plan.assignment, busy * counts, plan.instances),
+            np.bincount(plan.assignment, work * counts, plan.instances).astype(np.float64),
+            np.bincount(plan.assignment, busy * counts, plan.instances).astype(np.float64),
         )
 
     def _used(
