@@ -5,6 +5,7 @@ e + n / m; and the longest walk of a key over its choices, which ends after 100.
 that it keeps over those of partial-key (PKG), asked at most 1.1 with up to 100 bins. Changes: ten
 workers whose speeds change twice, 100 shards each, asked a spread of utilisations below 0.1 within
 5 % of the messages after each change, and no shard that goes back within ten intervals after that.
+Chance: the spread that is left under a plan which fits the speeds from the start.
 Shards: the same speeds with too few shards, which are divided. Batches: three machines of which one
 has 30 % of the speed of the others, a batch each being one interval.
 """
@@ -22,6 +23,7 @@ from unskew.compare import compare
 from unskew.experiments.consistent_grouping_runs import (
     CHANGING,
     LAG,
+    LOAD,
     OURS,
     PUBLISHED,
     SLICES,
@@ -33,6 +35,8 @@ from unskew.experiments.consistent_grouping_schemes import open_source
 from unskew.grouping.choices import key_bits, scatter
 from unskew.kernel import compiled
 from unskew.mixing import counter_bits, spread_seed
+from unskew.simulator import Constant, Stage, simulate
+from unskew.workloads import dataset
 
 E, TRIES = 0.01, 100
 WORKLOADS = (*(f"zipf {each / 10:g}" for each in (1, 4, 8, 12, 16, 20)), "wikipedia", "twitter")
@@ -124,6 +128,38 @@ def changes(scale: float) -> None:
         )
 
 
+def chance(scale: float) -> None:
+    """Print the spread under a plan that fits the last cluster as well as 1000 shards can."""
+    messages = int(DAY * scale)
+    cluster = CHANGING[-1]
+    day = Follow(OURS, messages, (cluster,))
+    speeds = day.nodes().speeds[0]
+    exact = 1000 * speeds / speeds.sum()
+    counts = exact.astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: 1000 - counts.sum()]] += 1
+    work = LOAD * float(speeds.sum()) / day.arrivals().rate
+    stage = Stage(
+        *("count", 10, Constant(work), "random-choices"),
+        plan=Plan(np.repeat(np.arange(10), counts).astype(np.int32), 10),
+        nodes=day.nodes(),
+    )
+    print(f"\n{messages:,} messages from {SOURCES} sources, {cluster}, a plan that fits\n")
+    print(
+        "| seed | slices | mean spread | largest spread after 5 % |\n| ---: | ---: | ---: | ---: |"
+    )
+    for seed in (0, 2):
+        stream = dataset("wikipedia", messages=messages, seed=seed)
+        length = day.arrivals().times(messages - 1, messages, 0.0)[0][0]
+        for slices in (SLICES, 2 * SLICES):
+            width = float(length) / slices
+            result = simulate(
+                stream, day.arrivals(), [stage], sources=SOURCES, seed=seed, width=width
+            )
+            spread = np.ptp(result.stages[0].came[:slices] * work / (speeds * width), axis=1)
+            late = spread[slices // 20 :].max()
+            print(f"| {seed} | {slices} | {spread.mean():.3f} | {late:.3f} |", flush=True)
+
+
 def shards(scale: float) -> None:
     """Print what too few shards do, with and without making more."""
     messages = int(DAY * scale)
@@ -170,6 +206,7 @@ PARTS: dict[str, Callable[[float], None]] = {
     "bound": bound,
     "memory": memory,
     "changes": changes,
+    "chance": chance,
     "shards": shards,
     "batches": batches,
 }
