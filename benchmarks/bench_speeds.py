@@ -37,7 +37,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.state import GroupState
 from waiting import Waiting, wait
 
-from unskew.metrics import utilisation_spread
+from unskew.apps.converging import spread_of
 from unskew.spark import BatchReport, Pipeline
 
 SPEEDS = (1.0, 1.0, 0.3)
@@ -210,7 +210,7 @@ def speeds(scratch: str, rows: int, batches: int, hot: float) -> None:
             took, reports = ours(spark, data, scratch, name)
             times[name] = mean(took[skipped:])
             base = base or times[name]
-            told = f"{spread(reports[skipped:]):.2f}"
+            told = f"{mean(spread_of(report) for report in reports[skipped:]):.2f}"
             print(row_of(name, took, skipped, rows, base, told), flush=True)
     with cluster(scratch, **NO_WAIT) as spark:
         for way, called in ((in_batches, "jobs"), (plain, "stateful")):
@@ -227,12 +227,6 @@ def speeds(scratch: str, rows: int, batches: int, hot: float) -> None:
         f"{base / ideal:.2f} times the ideal time.",
         flush=True,
     )
-
-
-def spread(reports: list[BatchReport]) -> float:
-    """Return the mean spread of busy times, in parts of the longest."""
-    busy = [np.array([each["busy"] for each in report.facts["tasks"]]) for report in reports]
-    return mean(utilisation_spread(each / each.max()) for each in busy)
 
 
 def uniform(scratch: str, rows: int, batches: int) -> None:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from unskew.apps import Batch, app, bayes
+from unskew.apps.continuing import check_same_stream
 from unskew.apps.naive_bayes import NaiveBayes
 from unskew.cli import main
-from unskew.errors import NotVerified
+from unskew.errors import BadParameter, NotVerified
 from unskew.spark import Speeds
 
 OWN_FIGURES = {
@@ -107,13 +108,33 @@ def test_a_model_gives_the_class_of_the_largest_product(
 
 @pytest.mark.usefixtures("shared")
 def test_the_command_takes_speeds(tmp_path: Path) -> None:
-    given = ["run", "bayes", "--speeds", "1,0.5", "--instances", "2", "--batches", "2"]
-    result = CliRunner().invoke(main, [*given, "--rows", "200", "--verify", "--json", "-"])
+    given = ["run", "bayes", "--speeds", "1,0.5", "--instances", "2", "--shards", "50"]
+    given += ["--batches", "2", "--rows", "200", "--verify", "--json", "-"]
+    result = CliRunner().invoke(main, given)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["verified"] is True
     assert told["slowed_by"] == "delay"
-    assert told["virtual_workers"] == 200
+    assert told["virtual_workers"] == 50
+
+
+def test_a_run_with_too_few_shards_tells_the_option_that_makes_more(tmp_path: Path) -> None:
+    figures = {"utilisation_spreads": [0.5], "convergence": [None], "accuracy": 0, "majority": 0}
+    shards = {"virtual_workers": 6, "virtual_workers_wanted": 123}
+    told = list(bayes._told({**figures, **shards}))
+    assert "6 shards are too few for these speeds: run it with --shards 123, in another" in told[2]
+    assert not any(
+        "--shards" in each
+        for each in bayes._told({**figures, **shards} | {"virtual_workers_wanted": 0})
+    )
+
+    # In another folder: shards of a run cannot be changed.
+    (tmp_path / "spark" / "offsets").mkdir(parents=True)
+    check_same_stream("bayes", options(tmp_path, shards=6), tmp_path / "spark")
+    (tmp_path / "spark" / "offsets" / "0").touch()
+    check_same_stream("bayes", options(tmp_path, shards=6), tmp_path / "spark")
+    with pytest.raises(BadParameter, match=r"shards=6, .* with 123; give .* another folder"):
+        check_same_stream("bayes", options(tmp_path, shards=123), tmp_path / "spark")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +146,8 @@ def test_the_command_takes_speeds(tmp_path: Path) -> None:
         (["bayes", "--speeds", "1,1", "--change", "1,1"], "a change of speeds is written"),
         (["bayes", "--speeds", "1,1", "--change", "5:1"], "there are 2 speeds at first, and 1"),
         (["regions", "--speeds", "1,1"], "regions takes no --speeds"),
+        (["regions", "--shards", "9"], "regions takes no --shards"),
+        (["bayes", "--shards", "3"], "--shards 3 is fewer than there are instances"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: list[str], message: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from unskew.balance import Plan
 from unskew.errors import BadParameter
-from unskew.grouping import BoundedRing, Consistent, RandomChoices
+from unskew.grouping import BoundedRing, Consistent, RandomChoices, Shuffle
 from unskew.metrics import imbalance, utilisation
 
 WALKS: dict[str, type[RandomChoices] | type[BoundedRing]] = {
@@ -101,9 +101,6 @@ def test_the_home_of_a_key_is_part_of_its_home_before(key: int, times: int, seed
 def test_shards_in_proportion_to_capacity_give_all_the_same_utilisation() -> None:
     # 1000 shards of 10 workers of which 3 are 5 times as fast: 227.3 and 45.5.
     capacities = np.array([5.0] * 3 + [1.0] * 7)
-    shards = 1000 * capacities / capacities.sum()
-    assert shards.round(1).tolist() == [227.3] * 3 + [45.5] * 7
-
     counts = np.array([227, 227, 228] + [45] * 3 + [46] * 3 + [45])
     counts[-1] += 1000 - counts.sum()
     router = Consistent(10, shards=1000)
@@ -113,19 +110,9 @@ def test_shards_in_proportion_to_capacity_give_all_the_same_utilisation() -> Non
     assert used == pytest.approx(np.full(10, 0.8), rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("fast", "times", "many", "few"),
-    [(3, 5, 227.3, 45.5), (5, 4, 160.0, 40.0), (2, 10, 357.1, 35.7)],
-)
-def test_shards_of_1000_in_proportion_to_capacity(
-    fast: int, times: int, many: float, few: float
-) -> None:
-    capacities = np.array([times] * fast + [1] * (10 - fast))
-    shards = 1000 * capacities / capacities.sum()
-    assert shards[[0, -1]].round(1).tolist() == [many, few]
-
-
 def test_shuffle_at_80_percent_leaves_some_idle_and_others_with_too_much() -> None:
     capacities = np.array([5.0] * 3 + [1.0] * 7)
-    used = utilisation(np.full(10, 0.8 * capacities.sum() / 10), capacities)
+    router = Shuffle(10)
+    router.route(zipf(1.2, 100_000))
+    used = utilisation(router.loads, capacities * 100_000 / (0.8 * capacities.sum()))
     assert used[[0, -1]].round(3).tolist() == [0.352, 1.76]

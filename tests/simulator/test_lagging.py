@@ -13,7 +13,7 @@ from simulator.scripted import Script
 
 from unskew.balance import Balancer, Consistent, Plan, Report, Static
 from unskew.errors import BadParameter
-from unskew.simulator import Constant, Nodes, PerKey, Stage, Steady, simulate
+from unskew.simulator import Constant, Network, Nodes, PerKey, Stage, Steady, simulate
 from unskew.simulator.lagging import Lag
 from unskew.workloads import Zipf
 
@@ -123,6 +123,44 @@ def test_too_few_shards_are_divided_until_they_fit() -> None:
     assert balancer.shards_wanted == 0
     came = result.stages[0].came[-20:-5].sum(axis=0) / np.array([5.0] * 3 + [1.0] * 7)
     assert np.ptp(came) < 0.125 * came.mean()
+
+
+@pytest.mark.parametrize("lag", [0.0, 1e-6], ids=["at once", "late"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        Network(latency=1.0),
+        Network(latency=1.0, tuple_bytes=1.0, bandwidth=1e6, is_shared=True),
+    ],
+    ids=["each alone", "over links"],
+)
+def test_tuples_under_way_stay_with_their_shard_when_it_is_divided(
+    network: Network, lag: float
+) -> None:
+    def came(wanted: int) -> NDArray[np.int64]:
+        # The first shard is on the node of the source, and four of five are not.
+        balancer = Script()
+        balancer.shards_wanted = wanted
+        stage = Stage(
+            "count",
+            instances=2,
+            service=Constant(1e-4),
+            grouping="consistent",
+            plan=Plan(np.array([0, 1, 1, 1, 1]), 2),
+            nodes=Nodes(2),
+            network=network,
+            balancer=balancer,
+            lag=lag,
+        )
+        result = simulate(Zipf(0.0, 1000, 501), Steady(1000.0), [stage], control=0.5).stages[0]
+        assert result.shards == max(wanted, 5)
+        totals: NDArray[np.int64] = result.came.sum(axis=0)
+        return totals
+
+    # But for the last one, all were sent before the shards were divided.
+    whole, divided = came(0), came(20)
+    assert whole[1] > 350
+    assert np.abs(divided - whole).max() <= 1
 
 
 def test_reports_tell_speed_from_work() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
@@ -162,6 +163,7 @@ def test_too_few_shards_are_told_once_with_the_way_to_more(
     told = [line for line in lines if "too few for speeds as different as these" in line]
     assert told
     assert f"--reshard {wanted[0] or wanted[1]} --to FOLDER" in told[0]
+    assert 'whole first, which one batch with balancer="static" and another number' in told[0]
     # Once for each larger number, not for every batch.
     assert len(told) < len([each for each in wanted if each])
 
@@ -175,6 +177,62 @@ def test_shards_are_as_many_as_are_given_or_the_balancer_needs(
     assert Pipeline(df, instances=2).shards == 32
     added = Pipeline(df, instances=2, balancer="consistent").aggregate("key", {"n": count()})
     assert added.stages[0].shards == 200
+
+
+def test_a_balancer_that_goes_by_queues_is_refused(spark: SparkSession, folder: Path) -> None:
+    with pytest.raises(BadParameter, match=r"consistent goes by queues, .* such as .busy."):
+        Pipeline(stream(spark, folder), instances=2, balancer=Consistent(signal="queue"))
+
+
+class Parent:
+    """A process above this one, as psutil shows it."""
+
+    def __init__(self, *words: str, is_hidden: bool = False) -> None:
+        self.words, self.is_hidden = list(words), is_hidden
+
+    def cmdline(self) -> list[str]:
+        """Return its command, unless the system hides it."""
+        if self.is_hidden:
+            raise psutil.AccessDenied
+        return self.words
+
+
+DAEMON, SHELL = Parent("python", "-m", "pyspark.daemon"), Parent("bash")
+
+
+@pytest.mark.parametrize(
+    ("parents", "number", "speeds"),
+    [
+        pytest.param(
+            [DAEMON, Parent("java", "--executor-id", "2", "--cores", "2"), SHELL],
+            *(2, [0.3, 0.3]),
+            id="an executor",
+        ),
+        pytest.param(
+            [Parent("sh", is_hidden=True), Parent("java", "--executor-id", "3")],
+            *(3, [1.0, 1.0]),
+            id="one above a process that is hidden",
+        ),
+        pytest.param(
+            [Parent("java", "--executor-id", "driver")], None, [1.0, 0.5], id="the driver's own"
+        ),
+        pytest.param([DAEMON, SHELL], None, [1.0, 0.5], id="local mode"),
+        pytest.param([], None, [1.0, 0.5], id="nothing is shown"),
+    ],
+)
+def test_a_task_has_the_speed_of_its_executor(
+    parents: list[Parent],
+    number: int | None,
+    speeds: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unskew.spark.speeds._parents", lambda: parents)
+    executor_number.cache_clear()
+    try:
+        assert executor_number() == number
+        assert [speed_here((1.0, 0.5, 0.3), instance) for instance in range(2)] == speeds
+    finally:
+        executor_number.cache_clear()
 
 
 def test_in_local_mode_instances_have_the_speeds() -> None:

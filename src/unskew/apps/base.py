@@ -41,6 +41,8 @@ class Options:
         Whether what belongs together in a generated stream stays the same.
     speeds : Speeds, optional
         Of executors, some of which are slowed.
+    shards : int or None, default None
+        Of the balanced stage, where an app can be told; as many as its balancer needs by default.
     sink : str or None, default None
         URL of a Redis for what comes out, instead of Parquet files; it may have a password.
     sink_name : str or None, default None
@@ -63,6 +65,7 @@ class Options:
     verify: bool
     stable: bool = False
     speeds: Speeds | None = None
+    shards: int | None = None
     sink: str | None = field(default=None, repr=False)
     sink_name: str | None = None
     jars: str | None = None

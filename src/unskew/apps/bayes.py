@@ -76,7 +76,7 @@ class Bayes(App):
 
     name = "bayes"
     title = "a naive Bayes model trained on a stream, on executors that may differ in speed"
-    takes = frozenset({"balancer", "speeds", "change"})
+    takes = frozenset({"balancer", "shards", "speeds", "change"})
     rows = 3000
     results = "counters"
     balancer = "consistent"
@@ -107,6 +107,7 @@ class Bayes(App):
             counted = Pipeline(
                 _values(spark, options, numbers(spark, options.rows)),
                 instances=options.instances,
+                shards=options.shards,
                 balancer=options.balancer,
             ).aggregate(["value", "class"], {"n": _counter(options, quotas).of()}, name="counters")
             slowed = Settings(speeds=options.speeds if quotas is None else None)
@@ -312,8 +313,8 @@ def _told(figures: dict[str, Any]) -> Iterator[str]:
         yield f"instances are used evenly: {after} {since}"
     if figures["virtual_workers_wanted"]:
         yield (
-            f"{figures['virtual_workers']:,} shards are too few for these speeds: unskew state "
-            f"OUT/checkpoint --reshard {figures['virtual_workers_wanted']} makes more"
+            f"{figures['virtual_workers']:,} shards are too few for these speeds: run it with "
+            f"--shards {figures['virtual_workers_wanted']}, in another --out"
         )
     yield (
         f"accuracy on the second stream {figures['accuracy']:.1%}; all of the largest class would "

@@ -1,4 +1,4 @@
-"""A run that goes on in the folder of an earlier one: only with the same stream."""
+"""A run that goes on in the folder of an earlier one: only with the same stream and shards."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
         Spark's, of the query.
     """
     asked = {"app": app, **_stream(options)}
+    if options.shards is not None:
+        asked["shards"] = options.shards
     if options.sink is not None:
         # Counts of earlier batches are not in another one.
         asked["sink"] = redis_address(options.sink)

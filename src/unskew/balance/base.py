@@ -36,6 +36,8 @@ class Balancer(ABC):
     shards_wanted : int
         Shards that there should be, where those that there are are too few, else 0. A plan keeps
         those that it has: it is for an engine to make more.
+    needs_queues : bool
+        Whether it goes by the tuples that wait. Batches have none: pipelines refuse it.
     shards_per_instance : int
         Shards that it should have for each instance from the start, unless others are asked for.
     """
@@ -45,6 +47,7 @@ class Balancer(ABC):
     is_joint: ClassVar[bool] = False
     counts_pairs: int = 0
     shards_wanted: int = 0
+    needs_queues: bool = False
     shards_per_instance: ClassVar[int] = 1
     thinks_beside: ClassVar[bool] = True
 

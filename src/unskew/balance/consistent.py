@@ -72,7 +72,8 @@ class Consistent(Balancer):
     signal : {"busy", "utilisation", "queue"} or callable, default "busy"
         What utilisation is: the service that the tuples of an interval ask for, which may be
         more than the interval; the part of it that the instance was busy; its queue, in parts of
-        `queue`; or a pure function of plan and report that returns one number for each instance.
+        `queue`, which pipelines refuse as nothing waits between batches; or a pure function of
+        plan and report that returns one number for each instance.
     queue : int, default 1000
         Tuples that wait at an instance which count as a utilisation of 1.
     is_careful : bool, default True
@@ -128,6 +129,7 @@ class Consistent(Balancer):
         self.relative = relative
         self.pairings = whole_number("pairings", pairings, least=1, most=2**31 - 1)
         self.signal = signal if callable(signal) else one_of("signal", signal, SIGNALS)
+        self.needs_queues = signal == "queue"
         self.queue = whole_number("queue", queue, least=1, most=2**62)
         self.is_careful = is_careful
         self.e = number("e", e, above=0)
@@ -148,8 +150,7 @@ class Consistent(Balancer):
             return plan
         self._interval += 1
         speeds, has_changed = self._find_speeds(plan, report)
-        asked = report.busy if report.work is None else report.work
-        work, parts = shard_parts(plan, report, asked.astype(np.float64), e=self.e, seed=self.seed)
+        work, parts = shard_parts(plan, report, report.asked, e=self.e, seed=self.seed)
         used = self._used(plan, report, work, speeds)
         level = float((used * speeds).sum() / speeds.sum())
         if level <= 0 or not work.any():
@@ -207,8 +208,7 @@ class Consistent(Balancer):
         if report.work is None:
             # All that came is as much work as it took: nothing tells that one is slower.
             return before, False
-        work = np.bincount(plan.assignment, report.work, plan.instances)
-        busy = np.bincount(plan.assignment, report.busy, plan.instances)
+        work, busy = self._at_home(plan, report.work, report.busy)
         # Beside one that is very slow, others are hardly busy with all that they do.
         is_enough = (busy > _ENOUGH * busy.mean()) | (work > _ENOUGH * work.mean())
         known = is_enough & (busy > 0) & (work > 0)
@@ -221,6 +221,27 @@ class Consistent(Balancer):
         self._speeds.add(np.clip(found / found.mean(), *_SPEEDS))
         speeds = self._speeds.mean()
         return speeds, bool((np.abs(speeds - before) > _CHANGE * before).any())
+
+    def _at_home(
+        self, plan: Plan, work: NDArray[np.float64], busy: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return work and busy time of each instance, of shards that were there all the interval.
+
+        Sources hear of a plan late: a shard that has just moved was in part served, at another
+        speed, where it was. Only an instance that has hardly others goes by all of its shards.
+        """
+        came = np.zeros(plan.shards, dtype=np.bool_)
+        if self._shards == plan.shards:
+            came[self._left[0, self._left[2] == self._interval - 1]] = True
+        total, own = (
+            np.bincount(plan.assignment, each, plan.instances) for each in (work, work * ~came)
+        )
+        stayed = own > _ENOUGH * total.mean()
+        counts = ~(came & stayed[plan.assignment])
+        return (
+            np.bincount(plan.assignment, work * counts, plan.instances).astype(np.float64),
+            np.bincount(plan.assignment, busy * counts, plan.instances).astype(np.float64),
+        )
 
     def _used(
         self,
@@ -243,8 +264,7 @@ class Consistent(Balancer):
         if self.signal == "queue":
             return report.queues / self.queue
         own = np.bincount(plan.assignment, work, plan.instances) / speeds
-        asked = report.busy if report.work is None else report.work
-        plain = (np.bincount(plan.assignment, asked, plan.instances) / speeds).sum()
+        plain = (np.bincount(plan.assignment, report.asked, plan.instances) / speeds).sum()
         # Work is in seconds of the mean speed, whatever that is: busy time tells.
         pace = float(report.busy.sum() / plain) if plain > 0 and report.busy.any() else 1.0
         used: NDArray[np.float64] = own * (pace / report.seconds)

@@ -158,11 +158,10 @@ class LsStream(Balancer):
             # Shards had these keys, or did not have them, in the samples before.
             self._hot = plan.hot_hashes
             self._loads.forget()
-        work = report.busy if report.work is None else report.work
         if self.load == "resources" and report.stored is not None:
             self._loads.add(_resources(report.stored, report.rows))
         else:
-            self._loads.add(work.astype(np.float64))
+            self._loads.add(report.asked)
         self._used.add(np.array([report.utilisation.mean()]))
         if report.work is not None:
             self._speeds.add(_speeds(plan, report))
@@ -173,7 +172,7 @@ class LsStream(Balancer):
 
         A key has the part of an interval that it had, however much came in it.
         """
-        asked = report.busy if report.work is None else report.work
+        asked = report.asked
         # Without shards that asked for anything there is nothing to measure the keys by.
         unit = float(work.sum() / asked.sum()) if asked.any() and work.any() else 1.0
         return {key: size * unit for key, size in report.hot.items()}

@@ -98,3 +98,17 @@ class Report:
     pairs: Mapping[int, KeyPairs] = field(default_factory=dict)
     row_bytes: float = 0.0
     key_bytes: float = 0.0
+
+    @property
+    def asked(self) -> NDArray[np.float64]:
+        """Seconds of service of each shard, at the mean speed where that is known.
+
+        Examples
+        --------
+        >>> none, two = np.zeros(1), np.array([2.0])
+        >>> Report(1.0, none, two, none, none, none).asked.tolist()
+        [2.0]
+        >>> Report(1.0, none, two, none, none, none, work=np.array([5.0])).asked.tolist()
+        [5.0]
+        """
+        return (self.busy if self.work is None else self.work).astype(np.float64)

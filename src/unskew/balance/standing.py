@@ -172,13 +172,7 @@ def _cores_per_second(
 
 def service(plan: Plan, report: Report) -> NDArray[np.float64]:
     """Return the seconds of service of each instance, its parts of hot keys among them."""
-    slots = np.bincount(plan.assignment, asked_of(report), plan.instances).astype(np.float64)
+    slots = np.bincount(plan.assignment, report.asked, plan.instances).astype(np.float64)
     for key, copies in plan.hot.items():
         np.add.at(slots, list(copies), float(report.hot.get(key, 0.0)) / len(copies))
     return slots
-
-
-def asked_of(report: Report) -> NDArray[np.float64]:
-    """Return the seconds of service of each shard, at the mean speed where that is known."""
-    asked = report.busy if report.work is None else report.work
-    return asked.astype(np.float64)

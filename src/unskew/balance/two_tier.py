@@ -18,7 +18,7 @@ from unskew.balance.plan import Plan
 from unskew.balance.report import Report
 from unskew.balance.resting import KNOWN, Resting
 from unskew.balance.splitting import Split, levelled, split_hot_keys
-from unskew.balance.standing import Standing, asked_of, service
+from unskew.balance.standing import Standing, service
 from unskew.balance.within_nodes import even_slots
 from unskew.errors import BadParameter, BadSnapshot
 from unskew.metrics import offset_degree
@@ -161,7 +161,7 @@ class TwoTier(Balancer):
 
     def think(self, plans: Sequence[Plan], reports: Sequence[Report]) -> Thought | None:
         """See what all stages measured; return their next plans when the clock strikes."""
-        asked = [asked_of(report) for report in reports]
+        asked = [report.asked for report in reports]
         hot = [value for report in reports for value in report.hot.values()]
         if not any(own.any() for own in asked) and not any(hot):
             # An interval without load tells nothing.
@@ -227,7 +227,7 @@ class TwoTier(Balancer):
 
     def _split(self, plan: Plan, report: Report) -> Split:
         """Return the hot keys of a stage: those that are too large for any slot."""
-        shown = replace(report, busy=asked_of(report))
+        shown = replace(report, busy=report.asked)
         split = split_hot_keys(plan, shown, above=1 + self.theta)
         mean = split.loads.mean()
         if split.hot and split.loads.max() > (1 + self.theta) * mean:

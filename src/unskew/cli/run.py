@@ -104,8 +104,8 @@ What bayes adds to --json:
   convergence            batches until the spread was below 0.15: from the first,
                          then from each --change; null where it was not
   virtual_workers        shards
-  virtual_workers_wanted how many there should be, 0 if there are enough; unskew
-                         state --reshard makes more
+  virtual_workers_wanted how many there should be, 0 if there are enough; a run
+                         in another --out has them with --shards
   migrations, migrated_bytes  as of rides
   slowed_by              how executors were slowed: quota, delay or null
   accuracy               part of the second stream whose class was found
@@ -164,6 +164,12 @@ Where words come from, and go:
     help="Moves the state, of rides, regions, bayes and words.  [default: ls-stream, locality, "
     "consistent, two-tier]",
 )
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 2**20),
+    help="That the balancer moves, of bayes.  [default: 100 for each instance with consistent, "
+    "else 16]",
+)
 @click.option("--stable", is_flag=True, help="Hashtags stay in their regions, of regions.")
 @click.option(
     "--speeds",
@@ -216,6 +222,7 @@ def run_command(
     sink_name: str | None,
     jars: str | None,
     balancer: str | None,
+    shards: int | None,
     stable: bool,
     speeds: str | None,
     changes: tuple[str, ...],
@@ -257,6 +264,7 @@ def run_command(
         value=value,
         grouping=grouping,
         balancer=balancer,
+        shards=None if shards is None else str(shards),
         stable="--stable" if stable else None,
         speeds=speeds,
         change=" ".join(changes) or None,
@@ -275,6 +283,11 @@ def run_command(
     slowed = None if speeds is None else Speeds.parsed(speeds, changes)
     if instances is None:
         instances = INSTANCES if slowed is None else CORES * len(slowed.first)
+    if shards is not None and shards < instances:
+        raise BadParameter(
+            f"--shards {shards} is fewer than there are instances, {instances}; every instance "
+            f"needs at least one"
+        )
     if master is None:
         number = 0 if slowed is None else len(slowed.first)
         master = f"local-cluster[{number},{CORES},1024]" if number else "local[*]"
@@ -304,6 +317,7 @@ def run_command(
             verify=verify,
             stable=stable,
             speeds=slowed,
+            shards=shards,
             sink=sink,
             sink_name=sink_name,
             jars=jars,

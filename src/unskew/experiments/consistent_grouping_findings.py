@@ -61,16 +61,20 @@ def _settling(rows: Sequence[Row]) -> list[str]:
         own = [row for row in rows if row.figure == figure]
         for name in (PUBLISHED, OURS):
             mine = {row.metric: row.ours for row in own if row.series == name and not row.x}
-            settled = [value for metric, value in mine.items() if metric.startswith(SETTLED)]
-            worst = [value for metric, value in mine.items() if metric.startswith(WORST)]
-            if not settled:
+            worst = {
+                metric.removeprefix(WORST): value
+                for metric, value in mine.items()
+                if metric.startswith(WORST)
+            }
+            if not worst:
                 continue
+            settled = (mine.get(SETTLED + cluster) for cluster in worst)
+            after = ", ".join("never" if each is None else f"{each:.1f} %" for each in settled)
             texts.append(
-                f"Figure {figure}, {name}: the spread stays below 0.1 from "
-                f"{', '.join(f'{value:.1f}' for value in settled)} % of the messages after each "
-                f"cluster begins, and from 5 % on is at most "
-                f"{', '.join(f'{value:.3f}' for value in worst)}; {mine[BACK]:.0f} shards went "
-                f"back within ten intervals, {mine[SHARDS]:.0f} shards in the end."
+                f"Figure {figure}, {name}: messages from the begin of each cluster until the "
+                f"spread stays below 0.1: {after}; from 5 % on it is at most "
+                f"{', '.join(f'{value:.3f}' for value in worst.values())}; {mine[BACK]:.0f} shards "
+                f"went back within ten intervals, {mine[SHARDS]:.0f} shards in the end."
             )
     return texts
 

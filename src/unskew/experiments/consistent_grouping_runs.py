@@ -17,9 +17,9 @@ from unskew.simulator import Constant, Hourly, Nodes, Stage, simulate
 from unskew.workloads import dataset
 
 PUBLISHED, OURS = "consistent as published", "ours"
-DAY, SLICES, FEWER = 86_400.0, 400, 100
+DAY, SLICES, FEWER = 86_400.0, 200, 100
 MANY = 10_000_000
-"""Messages from which on a day has 400 slices; with fewer, chance would hide what is measured."""
+"""Messages from which on a day has 200 slices; with fewer, chance would hide what is measured."""
 
 LOAD = 0.8
 """Part of all capacity that comes, as the paper has it: utilisation under shuffle, if all were
@@ -30,6 +30,9 @@ SWING = 0.1
 
 LOOKS = 2000
 """Intervals of a day of the published balancer, in each of which a worker is paired once."""
+
+SOURCES = 8
+"""As in the paper's cluster; each knows only what it sent itself, and hears of plans by itself."""
 
 LAG = 0.5
 """Part of an interval until the last source knows of a plan."""
@@ -43,6 +46,9 @@ STAY = 10
 Cluster = tuple[int, float]
 """Fast workers {y, z}: how many, and how many times as fast as the others."""
 
+UNLIKE: tuple[Cluster, ...] = ((3, 5.0),)
+CHANGING: tuple[Cluster, ...] = ((3, 5.0), (5, 4.0), (2, 10.0))
+
 
 class Followed(NamedTuple):
     """What a day was like.
@@ -54,8 +60,9 @@ class Followed(NamedTuple):
     spread, queues, latency : array of float64
         Largest minus smallest of all workers in each slice: utilisation, by what came; tuples that
         wait at its end; seconds that these take.
-    settled : list of float
-        For each cluster, the part of all messages until the spread is below 0.1 for good.
+    settled : list of float or None
+        For each cluster, the part of all messages until the spread is below 0.1 for good; None
+        where it is not when the next one begins, or the day ends.
     worst : list of float
         For each cluster, the largest spread in what is left of it after 5 % of all messages.
     moves, returned : int
@@ -69,7 +76,7 @@ class Followed(NamedTuple):
     spread: NDArray[np.float64]
     queues: NDArray[np.float64]
     latency: NDArray[np.float64]
-    settled: list[float]
+    settled: list[float | None]
     worst: list[float]
     moves: int
     returned: int
@@ -132,8 +139,10 @@ class Follow(Task):
     workers: int = 10
     each: int = 10
     """Shards of a worker at the beginning."""
-    sources: int = 1
+    sources: int = SOURCES
     can_grow: bool = False
+    slices: int | None = None
+    """Of the day, each an interval of ours; by default as many as the messages are enough for."""
 
     @property
     def label(self) -> str:
@@ -169,7 +178,7 @@ class Follow(Task):
         """Measure."""
         nodes, balancer = self.nodes(), self.balancer()
         work = LOAD * float(nodes.speeds[0].sum()) / (self.messages / DAY)
-        many = SLICES if self.messages >= MANY else FEWER
+        many = self.slices or (SLICES if self.messages >= MANY else FEWER)
         control = DAY / (LOOKS if self.series == PUBLISHED else many)
         # Only "consistent" can have its shards divided.
         routed = "consistent" if self.can_grow else "random-choices"
@@ -206,22 +215,11 @@ class Follow(Task):
             spread=spread,
             queues=np.ptp(waits, axis=1).astype(np.float64),
             latency=np.ptp(waits * work / speeds, axis=1),
-            **self._settling(parts, spread),
+            **settling(parts, spread, self.changes),
             moves=result.moves,
             returned=0 if balancer is None else self._returned(balancer),
             shards=result.shards,
         )
-
-    def _settling(self, parts: NDArray[np.float64], spread: NDArray[np.float64]) -> dict[str, Any]:
-        """Return how long each cluster took to be balanced, and how well it is from then on."""
-        settled, worst = [], []
-        for begin, end in pairwise([*self.changes, 1.0]):
-            own = np.flatnonzero((parts > begin + 1e-9) & (parts <= end + 1e-9))
-            wide = own[spread[own] >= BAND]
-            settled.append(float(parts[wide[-1]] - begin) if wide.size else 0.0)
-            late = own[parts[own] > begin + 0.05]
-            worst.append(float(spread[late].max()) if late.size else 0.0)
-        return {"settled": settled, "worst": worst}
 
     def _returned(self, balancer: Recorder) -> int:
         """Return how many shards went back not long after they came, 5 % after each change on."""
@@ -240,6 +238,38 @@ class Follow(Task):
             return 0.0
         number = round(part * self.messages)
         return float(self.arrivals().times(number - 1, number, 0.0)[0][0])
+
+
+def settling(
+    parts: NDArray[np.float64], spread: NDArray[np.float64], changes: Sequence[float]
+) -> dict[str, Any]:
+    """Return how long each cluster took to be balanced, and how well it is from then on.
+
+    Parameters
+    ----------
+    parts, spread : array of float64
+        Part of the messages at the end of each slice, and the spread in it.
+    changes : sequence of float
+        Part of the messages at which each cluster begins.
+
+    Examples
+    --------
+    >>> parts, spread = np.arange(1, 11) / 10, np.array([1, 0.2, 0, 0, 0, 0, 0, 0, 0.2, 0.3])
+    >>> settling(parts, spread, [0.0, 0.5])
+    {'settled': [0.2, None], 'worst': [1.0, 0.3]}
+    """
+    settled: list[float | None] = []
+    worst = []
+    for begin, end in pairwise([*changes, 1.0]):
+        own = np.flatnonzero((parts > begin + 1e-9) & (parts <= end + 1e-9))
+        wide = own[spread[own] >= BAND]
+        if wide.size and wide[-1] == own[-1]:
+            settled.append(None)
+        else:
+            settled.append(float(parts[wide[-1]] - begin) if wide.size else 0.0)
+        late = own[parts[own] > begin + 0.05]
+        worst.append(float(spread[late].max()) if late.size else 0.0)
+    return {"settled": settled, "worst": worst}
 
 
 def capacities(workers: int, cluster: Cluster) -> NDArray[np.float64]:

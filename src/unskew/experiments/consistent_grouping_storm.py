@@ -9,12 +9,12 @@ import numpy as np
 
 from unskew.balance import Balancer, Consistent
 from unskew.experiments.base import Answers, Axis, Figure, Row, Sizes, Task
-from unskew.experiments.consistent_grouping_runs import LOAD
+from unskew.experiments.consistent_grouping_runs import LAG, LOAD, SOURCES
 from unskew.simulator import Constant, Nodes, Poisson, Result, Stage, simulate
 from unskew.workloads import dataset
 
 SERIES = ("key", "partial-key", "shuffle", "consistent")
-WORKERS, SOURCES = 24, 8
+WORKERS = 24
 SLOW = 0.3
 DELAYS = (0.1, 0.4, 0.7, 1.0)
 """Milliseconds that a tuple takes."""
@@ -77,6 +77,7 @@ class Storm(Task):
         seconds = self.delay / 1000
         rate = load * float(self.speeds.sum()) / seconds
         balancer: Balancer | None = Consistent() if name == "consistent" else None
+        length = self.messages / rate
         stage = Stage(
             "count",
             WORKERS,
@@ -85,8 +86,8 @@ class Storm(Task):
             nodes=Nodes(WORKERS, speeds=self.speeds.tolist()),
             shards=10 * WORKERS if balancer else None,
             balancer=balancer,
+            lag=LAG * length / CONTROLS if balancer else 0.0,
         )
-        length = self.messages / rate
         return simulate(
             dataset("twitter", messages=self.messages, seed=seed),
             Poisson(rate, seed=seed),
@@ -139,7 +140,8 @@ def _rows(number: str, slow: int, answers: Answers, sizes: Sizes, seed: int) -> 
 
 _RUN = (
     f"Twitter, generated from Table I; {SOURCES} sources, {WORKERS} workers; consistent has 10 "
-    f"shards for each worker, makes more where it needs them, and is measured in the second half. "
+    f"shards for each worker, makes more where it needs them, and is measured in the second half; "
+    f"the last source hears of a plan after {LAG:g} of an interval. "
     f"What is held is the rate at which no queue grows. Latency is that of all groupings at "
     f"{100 * RATE:g} % of what key grouping holds, with Poisson arrivals, without a network. "
     f"Memory is copies of a key, where the paper gives parts of the cluster's memory."

@@ -387,6 +387,8 @@ class Running:
             return
         times = -(-wanted // self.plan.shards)
         router.split(times)
+        # Tuples under way carry the shard that their source chose.
+        self._travel.divide(times)
         if self._lag is not None:
             self._lag.split(times)
         table = np.repeat(self.plan.assignment, times)

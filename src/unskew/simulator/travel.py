@@ -41,6 +41,21 @@ class Sent(NamedTuple):
         """Return some of them, by slice, order or truth."""
         return Sent(self.tuples.pick(which), *(column[which] for column in self[1:]))
 
+    def divided(self, times: int) -> Sent:
+        """Return them with the shards of a stage whose every shard s became so many.
+
+        These are s * times and those that follow it. No source chose among them, so they take
+        turns.
+
+        Examples
+        --------
+        >>> none = np.zeros(3, dtype=np.int32)
+        >>> Sent(NO_TUPLES, np.array([0, 2, 2]), none, none).divided(2).marks.tolist()
+        [0, 5, 4]
+        """
+        turns = np.arange(self.marks.size, dtype=self.marks.dtype) % times
+        return self._replace(marks=self.marks * times + turns)
+
     def at(self, times: NDArray[np.float64]) -> Sent:
         """Return them at other times."""
         return self._replace(tuples=self.tuples._replace(times=times))
@@ -65,6 +80,9 @@ class Travel(Protocol):
 
         Returns those that have come, in the order in which they do.
         """
+
+    def divide(self, times: int) -> None:
+        """Let tuples under way be of the shards that theirs are divided into; see `Sent`."""
 
     @property
     def busy(self) -> NDArray[np.float64]:
@@ -99,6 +117,10 @@ class Alone:
         moving = sent.at(times + np.where(stays, network.local, network.remote))
         come, self._waiting = self._waiting.join(moving).before(watermark + network.local)
         return come
+
+    def divide(self, times: int) -> None:
+        """Divide the shards of tuples under way; see `Travel`."""
+        self._waiting = self._waiting.divided(times)
 
 
 class OverLinks:
@@ -136,6 +158,11 @@ class OverLinks:
         come = there.at(self._through(1, there, there.takers))
         ready, self._waiting = self._waiting.join(near).join(come).before(watermark + network.local)
         return ready
+
+    def divide(self, times: int) -> None:
+        """Divide the shards of tuples under way; see `Travel`."""
+        self._on_the_way = self._on_the_way.divided(times)
+        self._waiting = self._waiting.divided(times)
 
     def _through(self, way: int, sent: Sent, nodes: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return when tuples are through the links of these nodes, out or in."""

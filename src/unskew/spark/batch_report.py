@@ -67,7 +67,9 @@ class BatchReport:
         Of state that went to another instance, with its shard or with a key that was split.
     shards_wanted : list of int
         Of each stage, the shards that its balancer would need, 0 where it has enough: ``unskew
-        state CHECKPOINT --reshard`` makes more.
+        state CHECKPOINT --reshard N --to FOLDER`` makes more while the pipeline is stopped, once
+        no key is split: one batch with balancer "static" and another number of instances sees to
+        that.
     facts : mapping
         All that was measured, as the checkpoint has it.
     """

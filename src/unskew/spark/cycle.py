@@ -408,7 +408,8 @@ class Cycle:
                 log.warning(
                     "stage %r has %d shards, too few for speeds as different as these: stop, make "
                     "%d with unskew state CHECKPOINT --reshard %d --to FOLDER, and start with "
-                    "state=FOLDER",
+                    "state=FOLDER; keys that are split have to be whole first, which one batch "
+                    'with balancer="static" and another number of instances makes them',
                     *(stage.name, stage.shards, wanted, wanted),
                 )
 

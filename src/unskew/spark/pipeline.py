@@ -100,6 +100,11 @@ class Pipeline:
         self.instances = whole_number("instances", instances, least=1, most=2**16)
         self._is_given = shards is not None
         made = make_balancer(balancer)
+        if made.needs_queues:
+            raise BadParameter(
+                f"{made.name} goes by queues, and nothing waits between the batches of a pipeline; "
+                f'give it another signal, such as "busy"'
+            )
         if shards is None:
             shards = max(self.shards_per_instance, made.shards_per_instance) * self.instances
         self.shards = whole_number("shards", shards, least=1, most=2**20)
