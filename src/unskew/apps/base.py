@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from unskew.spark import Balance, BatchReport, Speeds
+from unskew.spark import Balance, Speeds
 
 
 @dataclass(frozen=True)
@@ -145,18 +145,6 @@ class Summary:
     outcome: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of_pipeline(
-        cls, batches: Sequence[Batch], reports: Sequence[BatchReport], **other: Any
-    ) -> Summary:
-        """Return what the batches of a pipeline come to, with the other attributes."""
-        return cls(
-            rows_in=sum(batch.rows for batch in batches),
-            rows_out=sum(report.rows_out for report in reports),
-            batches=batches,
-            **other,
-        )
-
     @property
     def imbalance(self) -> float:
         """Of all batches: the sum of the largest loads over that of the means, less 1."""
@@ -235,9 +223,9 @@ class App(ABC):
     balancer: ClassVar[str] = "ls-stream"
     source: ClassVar[str] = "rate"
 
-    @abstractmethod
     def strategy(self, options: Options) -> str:
-        """Return the name of what balances it: a grouping or a balancer."""
+        """Return the name of what balances it: the balancer, or a grouping."""
+        return options.balancer
 
     def settings(self, options: Options) -> dict[str, str]:
         """Return what the session has to be started with."""

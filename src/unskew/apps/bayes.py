@@ -16,11 +16,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from unskew import hash_keys
 from unskew.aggregates import Count, Groups
-from unskew.apps.base import App, Batch, Options, Summary, Watch
+from unskew.apps.base import App, Options, Summary, Watch
 from unskew.apps.continuing import check_same_stream
 from unskew.apps.converging import convergence, spread_of
 from unskew.apps.following import Enough, committed, wait
 from unskew.apps.generated import NUMBER, first_numbers, numbers, rows_of
+from unskew.apps.log import Log
 from unskew.apps.naive_bayes import NaiveBayes
 from unskew.apps.quotas import Quotas, own_executors
 from unskew.errors import NotVerified
@@ -81,10 +82,6 @@ class Bayes(App):
     results = "counters"
     balancer = "consistent"
 
-    def strategy(self, options: Options) -> str:
-        """Return the balancer."""
-        return options.balancer
-
     def run(self, spark: SparkSession, options: Options, watch: Watch) -> Summary:
         """Train to the end, tell of every batch, then classify as many batches of the other."""
         checkpoint = options.out / "checkpoint"
@@ -128,11 +125,9 @@ class Bayes(App):
             "accuracy": second.accuracy,
             "majority": second.majority,
         }
-        return Summary.of_pipeline(
-            log.batches,
-            log.reports,
-            app=self.name,
-            strategy=options.balancer,
+        return log.summary(
+            self,
+            options,
             seconds=seconds,
             verified=verified,
             notes=list(_told(extra)),
@@ -161,13 +156,12 @@ def _quotas(options: Options) -> Iterator[Quotas | None]:
         quotas.stop()
 
 
-class _Log:
+class _Log(Log):
     """What the batches did, as the pipeline tells and as the stream is known to be."""
 
     def __init__(self, spark: SparkSession, options: Options, watch: Watch) -> None:
-        self.batches: list[Batch] = []
-        self.reports: list[BatchReport] = []
-        self._examples, self._watch, self._options = Examples(seed=options.seed), watch, options
+        super().__init__(watch)
+        self._examples, self._options = Examples(seed=options.seed), options
         values = [f"v{value}" for value in range(self._examples.values + 1)]
         self._pairs = [(value, name) for value in values for name in CLASSES]
         keys = pa.table(dict(zip(("value", "class"), zip(*self._pairs, strict=True), strict=True)))
@@ -195,10 +189,7 @@ class _Log:
                 for place in np.argsort(-counts, kind="stable")[:HOTTEST].tolist()
             ],
         )
-        keys = int(np.count_nonzero(counts))
-        self.reports.append(report)
-        self.batches.append(Batch(report.batch, report.rows, keys, report.seconds, balance))
-        self._watch(self.batches[-1])
+        self._add(report, report.rows, int(np.count_nonzero(counts)), balance)
 
 
 class _Second:

@@ -15,10 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from unskew.aggregates import Reduction, count
 from unskew.aggregates.base import Groups
-from unskew.apps.base import App, Batch, Options, Series, Summary, Watch
+from unskew.apps.base import App, Options, Series, Summary, Watch
 from unskew.apps.continuing import check_same_stream
 from unskew.apps.following import Enough, committed, wait
 from unskew.apps.generated import first_numbers, numbers, rows_of
+from unskew.apps.log import Log
 from unskew.balance import Balancer, Locality, balancer
 from unskew.errors import NotVerified
 from unskew.spark import Balance, BatchReport, HotRows, Pipeline
@@ -71,10 +72,6 @@ class TrendsByRegion(App):
     results = "hashtags"
     balancer = "locality"
 
-    def strategy(self, options: Options) -> str:
-        """Return the balancer."""
-        return options.balancer
-
     def _balancer(self, name: str) -> Balancer:
         # Runs are short, so that plans have to come soon.
         return Locality(period=PERIOD) if name == Locality.name else balancer(name)
@@ -112,11 +109,9 @@ class TrendsByRegion(App):
         if options.verify:
             _verify(posts, spark.read.parquet(f"file:{found}"), last + 1)
             verified = True
-        return Summary.of_pipeline(
-            log.batches,
-            log.reports,
-            app=self.name,
-            strategy=options.balancer,
+        return log.summary(
+            self,
+            options,
             seconds=seconds,
             verified=verified,
             notes=list(_told(log.reports, options.instances)),
@@ -150,13 +145,12 @@ class _Posts:
         return tuples.select(rows_of(make, _POST).alias("made")).select("made.*")
 
 
-class _Log:
+class _Log(Log):
     """What the batches did, as the pipeline tells and as the stream is known to be."""
 
     def __init__(self, posts: _Posts, watch: Watch) -> None:
-        self.batches: list[Batch] = []
-        self.reports: list[BatchReport] = []
-        self._posts, self._watch = posts.made, watch
+        super().__init__(watch)
+        self._posts = posts.made
         self._rows, self._instances = posts.options.rows, posts.options.instances
         self._spark = posts.spark
 
@@ -176,9 +170,7 @@ class _Log:
             partials=sizes.size,
             hot=[HotRows(tags[place].as_py(), int(sizes[place]), 1) for place in hottest],
         )
-        self.reports.append(report)
-        self.batches.append(Batch(report.batch, self._rows, sizes.size, report.seconds, balance))
-        self._watch(self.batches[-1])
+        self._add(report, self._rows, sizes.size, balance)
 
 
 def _figures(reports: Sequence[BatchReport], instances: int) -> dict[str, Any]:

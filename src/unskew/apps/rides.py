@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from unskew import hash_keys
-from unskew.apps.base import App, Batch, Options, Summary, Watch
+from unskew.apps.base import App, Options, Summary, Watch
 from unskew.apps.continuing import check_same_stream
 from unskew.apps.following import Enough, all_offsets, committed, wait, watermarks
 from unskew.apps.generated import NUMBER, first_numbers, numbers, rows_of
+from unskew.apps.log import Log
 from unskew.errors import NotVerified
 from unskew.spark import Balance, BatchReport, HotRows, join
 from unskew.workloads import Rides
@@ -66,10 +67,6 @@ class NearbyTaxis(App):
     rows = 120_000
     results = "pairs"
 
-    def strategy(self, options: Options) -> str:
-        """Return the balancer."""
-        return options.balancer
-
     def run(self, spark: SparkSession, options: Options, watch: Watch) -> Summary:
         """Run to the end, and tell of every batch."""
         stream = _Rides(spark, options)
@@ -107,11 +104,9 @@ class NearbyTaxis(App):
         if options.verify:
             _verify(stream, found, watermarks(offsets, last + 1))
             verified = True
-        return Summary.of_pipeline(
-            log.batches,
-            log.reports,
-            app=self.name,
-            strategy=options.balancer,
+        return log.summary(
+            self,
+            options,
             seconds=seconds,
             verified=verified,
             notes=[*_nearby(found), _moved(log.reports)],
@@ -153,7 +148,7 @@ def _others(tuples: DataFrame) -> list[str]:
     return [name for name in tuples.columns if name != NUMBER]
 
 
-class _Log:
+class _Log(Log):
     """What the batches did, as the pipeline tells and as the stream is known to be.
 
     A pipeline tells of hashes and shards; which cells the rows of a batch are in, how many pairs
@@ -161,9 +156,8 @@ class _Log:
     """
 
     def __init__(self, stream: _Rides, watch: Watch) -> None:
-        self.batches: list[Batch] = []
-        self.reports: list[BatchReport] = []
-        self._rides, self._watch = stream.rides, watch
+        super().__init__(watch)
+        self._rides = stream.rides
         self._rows, self._instances = stream.options.rows, stream.options.instances
         cells = np.arange(4**self._rides.order)
         self._hashes = hash_keys(pa.array(cells)).tolist()
@@ -189,10 +183,7 @@ class _Log:
                 HotRows(f"cell {cell}", int(counts[cell]), int(instances[cell])) for cell in hottest
             ],
         )
-        keys = int(np.count_nonzero(counts))
-        self.reports.append(report)
-        self.batches.append(Batch(report.batch, self._rows, keys, report.seconds, balance))
-        self._watch(self.batches[-1])
+        self._add(report, self._rows, int(np.count_nonzero(counts)), balance)
 
     def _pairs(self, batch: int) -> NDArray[np.int64]:
         """Return the pairs of each cell whose later row is in a batch, or would be if not late."""

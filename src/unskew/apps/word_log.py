@@ -6,7 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from unskew.apps.base import Batch, Watch
+from unskew.apps.base import Watch
+from unskew.apps.log import Log
 from unskew.apps.word_counts import WordCounts
 from unskew.balance import Balancer, Plan, TwoTier
 from unskew.metrics import utilisation_spread
@@ -16,7 +17,7 @@ HOTTEST = 10
 """Words of each batch that are told of."""
 
 
-class WordLog:
+class WordLog(Log):
     """The batches, as the pipeline tells of them.
 
     Where words would have been by their hash alone is what the even plan says, which no balancer
@@ -24,8 +25,6 @@ class WordLog:
 
     Attributes
     ----------
-    batches, reports : list
-        Of this run.
     spreads : list of float
         Of each batch: busy time of the busiest node less that of the idlest, in means.
     """
@@ -33,12 +32,11 @@ class WordLog:
     def __init__(
         self, instances: int, balancer: Balancer, counts: WordCounts, watch: Watch
     ) -> None:
-        self.batches: list[Batch] = []
-        self.reports: list[BatchReport] = []
+        super().__init__(watch)
         self.spreads: list[float] = []
         self.nodes: set[str] = set()
         self._instances, self._balancer = instances, balancer
-        self._counts, self._watch = counts, watch
+        self._counts = counts
 
     @property
     def offset_degree(self) -> float | None:
@@ -74,9 +72,7 @@ class WordLog:
                 for key, size in rows.most_common(HOTTEST)
             ],
         )
-        self.reports.append(report)
-        self.batches.append(Batch(report.batch, report.rows, keys, report.seconds, balance))
-        self._watch(self.batches[-1])
+        self._add(report, report.rows, keys, balance)
 
     def _by_hash(
         self, report: BatchReport, rows: Counter[int], instances: Counter[int]

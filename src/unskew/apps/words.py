@@ -37,10 +37,6 @@ class Words(App):
     balancer = "two-tier"
     source = TEXT
 
-    def strategy(self, options: Options) -> str:
-        """Return the balancer."""
-        return options.balancer
-
     def settings(self, options: Options) -> dict[str, str]:
         """Return what the session has to be started with: instances stay, Kafka can be read."""
         kept = {"spark.locality.wait": "30s", "spark.shuffle.reduceLocality.enabled": "false"}
@@ -81,11 +77,9 @@ class Words(App):
         if options.verify:
             _verify(source, counts.found(spark), committed(offsets))
             verified = True
-        return Summary.of_pipeline(
-            log.batches,
-            log.reports,
-            app=self.name,
-            strategy=options.balancer,
+        return log.summary(
+            self,
+            options,
             seconds=seconds,
             verified=verified,
             notes=[*([_LOST] if was_lost else []), *_told(log, spark, counts)],
