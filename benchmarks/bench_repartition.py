@@ -34,6 +34,8 @@ def session(cores: int, scratch: str, *, adaptive: bool) -> SparkSession:
     """Return a local session with so many task slots."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Workers find the modules beside this one.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     made = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.driver.memory", "4g")
