@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from unskew.apps import Batch, app, bayes
-from unskew.apps.continuing import check_same_stream
 from unskew.apps.naive_bayes import NaiveBayes
 from unskew.cli import main
-from unskew.errors import BadParameter, NotVerified
+from unskew.errors import NotVerified
 from unskew.spark import Speeds
 
 OWN_FIGURES = {
@@ -118,7 +117,7 @@ def test_the_command_takes_speeds(tmp_path: Path) -> None:
     assert told["virtual_workers"] == 50
 
 
-def test_a_run_with_too_few_shards_tells_the_option_that_makes_more(tmp_path: Path) -> None:
+def test_a_run_with_too_few_shards_tells_the_option_that_makes_more() -> None:
     figures = {"utilisation_spreads": [0.5], "convergence": [None], "accuracy": 0, "majority": 0}
     shards = {"virtual_workers": 6, "virtual_workers_wanted": 123}
     told = list(bayes._told({**figures, **shards}))
@@ -127,14 +126,6 @@ def test_a_run_with_too_few_shards_tells_the_option_that_makes_more(tmp_path: Pa
         "--shards" in each
         for each in bayes._told({**figures, **shards} | {"virtual_workers_wanted": 0})
     )
-
-    # In another folder: shards of a run cannot be changed.
-    (tmp_path / "spark" / "offsets").mkdir(parents=True)
-    check_same_stream("bayes", options(tmp_path, shards=6), tmp_path / "spark")
-    (tmp_path / "spark" / "offsets" / "0").touch()
-    check_same_stream("bayes", options(tmp_path, shards=6), tmp_path / "spark")
-    with pytest.raises(BadParameter, match=r"shards=6, .* with 123; give .* another folder"):
-        check_same_stream("bayes", options(tmp_path, shards=123), tmp_path / "spark")
 
 
 @pytest.mark.parametrize(

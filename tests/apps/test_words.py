@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from unskew.apps import Batch, Options, app, words
+from unskew.apps.continuing import check_same_stream
 from unskew.apps.word_counts import WordCounts
 from unskew.apps.word_source import text_folder, word_source, words_of
 from unskew.cli import main
@@ -109,6 +110,39 @@ def test_a_second_run_into_the_same_redis_takes_another_name(
     with pytest.raises(BadParameter, match="has a run with sink-name='second'"):
         app("words").run(spark, asked, lambda _: None)
     client.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({}, {"sink_name": "words"}),
+        ({"sink_name": "words"}, {}),
+        ({}, {"shards": 32}),
+        ({"shards": 32}, {}),
+    ],
+    ids=["the name it has", "no name", "the shards it has", "no shards"],
+)
+def test_what_means_the_same_goes_on(
+    tmp_path: Path, first: dict[str, Any], then: dict[str, Any]
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    sink = "redis://host:6379/0"
+    check_same_stream("words", given(tmp_path, sink=sink, **first), tmp_path)
+    (tmp_path / "offsets" / "0").touch()
+    check_same_stream("words", given(tmp_path, sink=sink, **then), tmp_path)
+    with pytest.raises(BadParameter, match="sink-name='words', which cannot go on with 'other'"):
+        check_same_stream("words", given(tmp_path, sink=sink, sink_name="other"), tmp_path)
+
+
+def test_a_run_that_noted_neither_name_nor_shards_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    asked = given(tmp_path, sink="redis://host:6379/0")
+    check_same_stream("words", asked, tmp_path)
+    noted = json.loads((tmp_path / "run.json").read_text())
+    del noted["sink-name"]
+    (tmp_path / "run.json").write_text(json.dumps({**noted, "shards": 7}))
+    (tmp_path / "offsets" / "0").touch()
+    check_same_stream("words", asked, tmp_path)
 
 
 def test_a_topic_is_counted_into_redis(

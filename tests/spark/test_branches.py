@@ -24,11 +24,11 @@ from unskew.aggregates import collect, count
 from unskew.balance import Locality
 from unskew.errors import BadParameter, WrongCheckpoint
 from unskew.operators.parting import MOST_FOLLOWERS
-from unskew.spark import BatchReport, MemorySink, Pipeline, Settings, read_state
+from unskew.spark import BatchReport, MemorySink, Output, Pipeline, Settings, read_state
 from unskew.spark.stages import delay_before
 from unskew.state import Checkpoint
 from unskew.state.resharding import reshard
-from unskew.state.versions import version_of
+from unskew.state.versions import INITIAL, Kind, version_of
 
 FILES, ROWS = 4, 600
 SCHEMA = "region string, tag string, device long, reach long, time timestamp"
@@ -217,6 +217,19 @@ def test_only_stages_of_its_own_path_delay_a_stage() -> None:
     assert [delay_before(stages, number) for number in range(4)] == [0, 5, 12, 5]
 
 
+class Noting(MemorySink):
+    """Notes which version is said to come before each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[int, int] = {}
+
+    def write(self, output: Output, version: int) -> None:
+        """Keep the rows, and the version before."""
+        super().write(output, version)
+        self.before[version] = output.before
+
+
 def test_windows_of_two_branches_are_those_of_plain_spark(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -227,10 +240,14 @@ def test_windows_of_two_branches_are_those_of_plain_spark(
         .count("region", window=F.window("time", "1 hour"), mode="append", name="hours")
         .count("tag", window=F.window("time", "20 minutes"), mode="append", after="regions")
     )
-    sinks = {"hours": MemorySink(), "aggregate 2": MemorySink()}
+    sinks = {"hours": Noting(), "aggregate 2": Noting()}
     query = made.start(sinks, tmp_path, availableNow=True)
     query.awaitTermination()
     query.flush()
+    versions = sorted(sinks["hours"].before)
+    assert versions[-3:] == [version_of(FILES - 1, kind) for kind in Kind]
+    for sink in sinks.values():
+        assert sink.before == dict(zip(versions, [INITIAL, *versions], strict=False))
     plain = spark.read.schema(SCHEMA).parquet(str(folder))
     for name, key, length in (("hours", "region", "1 hour"), ("aggregate 2", "tag", "20 minutes")):
         wanted = plain.groupBy(F.window("time", length), key).count().collect()

@@ -49,8 +49,9 @@ def test_a_batch_that_is_still_running_counts_as_the_one_before_it(clock: Clock)
         assert node_busy.elsewhere("two", 5.0) == pytest.approx({"a:1": 1.5})
         assert node_busy.elsewhere("two", 2.0) == pytest.approx({"a:1": 1.0})
         assert node_busy.elsewhere("one", 5.0) == {}
-    node_busy.note("one", 3.0, {"a:1": 0.3})
-    # Now that it has ended, what it did counts.
+        node_busy.note("one", 3.0, {"a:1": 0.3})
+        # Now that it has ended, what it did counts, and that alone.
+        assert node_busy.elsewhere("two", 5.0) == pytest.approx({"a:1": 0.3})
     assert node_busy.elsewhere("two", 5.0) == pytest.approx({"a:1": 0.3})
 
 

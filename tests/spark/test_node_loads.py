@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,9 @@ from unskew.balance import NodeLoads, Static, TwoTier
 from unskew.balance.plan import Plan
 from unskew.operators.interval_join import IntervalJoin
 from unskew.operators.task_report import TaskReport
-from unskew.spark import BatchReport, MemorySink, Pipeline
+from unskew.spark import BatchReport, MemorySink, Pipeline, node_busy
 from unskew.spark.batch_report import report_of
-from unskew.spark.node_loads import DISK_BYTES, NETWORK_BYTES
-from unskew.spark.nodes import cores_of
-from unskew.spark.readings import last_readings, reading
+from unskew.spark.readings import DISK_BYTES, NETWORK_BYTES
 from unskew.spark.stages import Stage
 from unskew.state import Manifest
 
@@ -80,25 +79,25 @@ def test_a_node_beside_one_of_another_stage_or_pipeline_shares_its_machine() -> 
         pytest.param(
             [counted(10.0, 11.0, cpu=0.9), counted(10.5, 11.5, cpu=1.0)],
             {},
-            0.5,
+            0.25,
             id="of the first batch, what its tasks have seen, over the interval",
         ),
         pytest.param(
             [counted(10.0, 11.0, cpu=0.9), counted(10.5, 11.5, cpu=1.2)],
             {"at": 9.0, "cpu": 49.3},
-            1.9 / 2.5,
+            1.9 / 2.5 / 2,
             id="since the batch before, whoever used it, tasks or not",
         ),
         pytest.param(
             [counted(10.0, 11.0, cpu=0.9), counted(10.1, 11.1, cpu=0.8)],
             {"at": 9.9, "cpu": 50.0},
-            0.4,
+            0.2,
             id="a batch that comes at once is still given the interval",
         ),
         pytest.param(
             [counted(10.0, 11.0, cpu=0.9), counted(10.1, 11.1, cpu=0.8)],
             {"at": 5000.0, "cpu": 900.0},
-            0.4,
+            0.2,
             id="a machine that was started anew begins again",
         ),
     ],
@@ -106,6 +105,7 @@ def test_a_node_beside_one_of_another_stage_or_pipeline_shares_its_machine() -> 
 def test_a_node_that_has_its_machine_to_itself_has_its_cpu_of_the_interval(
     readings: list[dict[str, Counted]], since: Counted, expected: float
 ) -> None:
+    # Two instances on the first node, which tells no cores.
     first, second = readings
     tasks = [
         task(0, 0, 1.0, "a:1", **first),
@@ -114,6 +114,40 @@ def test_a_node_that_has_its_machine_to_itself_has_its_cpu_of_the_interval(
     ]
     found = cpu(tasks, since={"a": since} if since else {}, elsewhere={"a:1": 9.0})
     assert found == pytest.approx({"a:1": expected, "b:2": 0.1})
+
+
+def test_nodes_whose_cores_are_all_busy_are_so_on_a_larger_machine_too() -> None:
+    # Of sixteen cores four are in use, and on the other more than the executor has.
+    tasks = [
+        task(0, number, 2.0, name, cores=4, **counted(0.0, 2.0, cpu=used))
+        for number, (name, used) in enumerate([*[("large:1", 8.0)] * 4, *[("small:1", 20.0)] * 4])
+    ]
+    nodes = loads(tasks)
+    assert nodes.cpu.tolist() == [1.0, 1.0]
+    assert nodes.cores is not None
+    assert nodes.cores.tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "expected"),
+    [(0.0, 0.5), (3.0, 0.5), (6.0, 0.5), (6.5, 0.75), (7.0, 1.0)],
+    ids=[
+        "nobody else",
+        "three instances of another pipeline, half busy",
+        "on all of the other cores",
+        "on more than these",
+        "on all that is left",
+    ],
+)
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_other_pipelines_count_as_far_as_they_take_the_cores_of_this_one(
+    elsewhere: float, expected: float, is_shared: bool
+) -> None:
+    told = counted(0.0, 2.0, cpu=1.0 + elsewhere)
+    tasks = [task(0, 0, 1.0, "a:1", cores=4, **told)]
+    beside = {"a:2": 0.0} if is_shared else {}
+    found = cpu(tasks, elsewhere={"a:1": elsewhere, **beside})
+    assert found == pytest.approx({"a:1": expected})
 
 
 def test_tasks_of_earlier_versions_have_seen_what_was_while_they_ran() -> None:
@@ -187,26 +221,17 @@ def test_weights_of_the_balancer_find_what_they_weigh() -> None:
     assert balancer.last.before.tolist() == pytest.approx([0.7 * 0.25 + 0.1 + 0.025, 0.7 * 0.25])
 
 
-def test_the_cores_of_an_executor_are_those_it_was_started_with() -> None:
-    backend = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-    assert cores_of(["java", "-cp", "x", backend, "--executor-id", "0", "--cores", "3"]) == 3
-    assert cores_of(["java", backend, "--cores"]) is None
-    assert cores_of(["java", "org.apache.spark.deploy.SparkSubmit", "--cores", "3"]) is None
+def test_a_pipeline_measures_what_its_balancer_weighs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    was_running = []
+    note = node_busy.note
 
+    def noted(owner: str, seconds: float, busy: Mapping[str, float]) -> None:
+        was_running.append(owner in node_busy._running)
+        note(owner, seconds, busy)
 
-def test_readings_of_this_machine_grow() -> None:
-    first = reading()
-    tasks = [TaskReport(0, 0, node={"name": "a:1", "ended": first})]
-    sum(range(2_000_000))
-    second = reading()
-    assert second["at"] > first["at"]
-    assert all(second[name] >= value for name, value in first.items())
-    assert last_readings([*tasks, TaskReport(0, 1, node={"name": "a:2", "ended": second})]) == {
-        "a": second
-    }
-
-
-def test_a_pipeline_measures_what_its_balancer_weighs(spark: SparkSession, tmp_path: Path) -> None:
+    monkeypatch.setattr(node_busy, "note", noted)
     texts = tmp_path / "texts"
     texts.mkdir()
     for number in range(2):
@@ -229,5 +254,11 @@ def test_a_pipeline_measures_what_its_balancer_weighs(spark: SparkSession, tmp_p
         assert measured.nodes.network is not None
         # A local session was started with no cores for an executor.
         assert measured.nodes.cores is None
+        for told in report.facts["tasks"]:
+            # Three rows came, of a letter each; how much of files gets to disks the system decides.
+            assert told["node"][DISK_BYTES] >= 0
+        assert sum(told["node"][NETWORK_BYTES] for told in report.facts["tasks"]) > 3
+    # Others see a batch until what it did is known.
+    assert was_running == [True, True]
     # The first batch has none before it.
     assert [bool(report.facts["since"]) for report in seen] == [False, True]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +27,8 @@ from unskew.spark import Output, Pipeline, RedisSink, read_state
 from unskew.spark.redis_sink import _text
 from unskew.spark.redis_url import redis_address
 from unskew.spark.sinks import check_apart
+from unskew.state.resharding import reshard
+from unskew.state.versions import INITIAL, Kind, version_of
 
 NO_SPARK = cast(SparkSession, None)
 """Of the rows that this sink reads itself."""
@@ -105,6 +108,29 @@ def test_sinks_with_the_same_name_in_the_same_redis_are_one(redis_url: str) -> N
     check_apart([RedisSink(redis_url, "word"), RedisSink(redis_url, "word", name="other")])
     with pytest.raises(BadParameter, match="cannot share the sink"):
         check_apart([RedisSink(redis_url, "word"), RedisSink(redis_url, "tag")])
+
+
+def test_two_sinks_of_a_query_count_their_versions_apart(
+    tmp_path: Path, client: Any, redis_url: str
+) -> None:
+    one, two = (RedisSink(redis_url, "word", name=name) for name in ("one", "two"))
+    batch, settled, flushed = (
+        version_of(1),
+        version_of(1, Kind.SETTLED),
+        version_of(1, Kind.FLUSHED),
+    )
+    versions = [(version_of(0), INITIAL), (batch, 0), (settled, batch), (flushed, settled)]
+    for version, before in versions:
+        rows = output(tmp_path, NO_SPARK, {"the": version}, before=before)
+        # The other one was down, and the next start delivers to both.
+        for sink in (one, one, two):
+            sink.write(rows, version)
+    assert one.read("count") == two.read("count") == {"the": str(flushed)}
+    following = output(tmp_path, NO_SPARK, {"the": 9}, before=flushed)
+    client.hset("two:version", "done", settled)
+    one.write(following, version_of(2))
+    with pytest.raises(LostVersions, match=f"nothing after version {settled} of this query"):
+        two.write(following, version_of(2))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +263,109 @@ def test_a_redis_that_has_lost_what_it_acknowledged_is_refused(
         end(started["pids"]["redis"])
 
 
+class Losing(RedisSink):
+    """Writes to a Redis that loses something once, before the second half of a version."""
+
+    def __init__(self, url: str, lose: Callable[[], object]) -> None:
+        super().__init__(url, "word")
+        self.lose = lose
+
+    def _chunks(self, batches: Any) -> Iterator[tuple[str, list[Any]]]:
+        for number, chunk in enumerate(super()._chunks(batches)):
+            if number == 1:
+                self.lose, lose = bool, self.lose
+                lose()
+            yield chunk
+
+
+def _acknowledged(client: Any) -> None:
+    """Have all as it was before the version, as one that is behind and takes the place has it."""
+    client.flushdb()
+    client.hset("unskew:version", mapping={"query": "a", "done": 0})
+
+
+def _a_connection(client: Any) -> None:
+    client.client_kill_filter(_type="normal", skipme=True)
+
+
+def _both(client: Any) -> None:
+    _acknowledged(client)
+    _a_connection(client)
+
+
+def _its_scripts(client: Any) -> None:
+    """Forget scripts after it was asked whether it has them."""
+    client.script_flush()
+
+    def load(sent: Any) -> None:
+        client.script_flush()
+        patched.undo()
+
+    patched = pytest.MonkeyPatch()
+    patched.setattr("redis.client.Pipeline.load_scripts", load)
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [_acknowledged, _a_connection, _both, _its_scripts],
+    ids=["what it acknowledged", "a connection", "both", "scripts"],
+)
+def test_a_redis_that_loses_something_in_the_middle_of_a_version_gets_it_again(
+    tmp_path: Path,
+    client: Any,
+    redis_url: str,
+    lose: Callable[[Any], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unskew.spark.redis_sink._PIPELINED", 1)
+    client.hset("unskew:version", mapping={"query": "a", "done": 0})
+    counts = {f"word {number}": number for number in range(3000)}
+    sink = Losing(redis_url, lambda: lose(client))
+    sink.write(output(tmp_path, NO_SPARK, counts, before=0), 4)
+    assert sink.read("count") == {word: str(number) for word, number in counts.items()}
+    assert client.hgetall("unskew:version") == {"query": "a", "done": "4"}
+
+
+def test_a_redis_that_keeps_losing_what_it_was_given_is_given_up(
+    tmp_path: Path, client: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.spark.redis_sink._PIPELINED", 1)
+    sink = RedisSink(redis_url, "word", patience=0.3)
+    chunks = sink._chunks
+
+    def losing(batches: Any) -> Iterator[tuple[str, list[Any]]]:
+        for chunk in chunks(batches):
+            yield chunk
+            client.flushdb()
+
+    monkeypatch.setattr(sink, "_chunks", losing)
+    with pytest.raises(SinkDown, match="has not kept what it was given"):
+        sink.write(output(tmp_path, NO_SPARK, {str(n): n for n in range(3000)}), 0)
+    assert client.hget("unskew:version", "done") is None
+
+
+def test_an_attempt_that_was_given_up_does_not_disturb_the_next(
+    tmp_path: Path, client: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unskew.spark.redis_sink._PIPELINED", 1)
+    sink, asked = RedisSink(redis_url, "word"), ["a", "0", "-1"]
+    rows = output(tmp_path, NO_SPARK, {str(number): number for number in range(3000)})
+
+    def killed() -> Iterator[tuple[str, list[Any]]]:
+        yield from itertools.islice(sink._of_files(rows), 2)
+        raise RuntimeError("killed")
+
+    def meanwhile() -> Iterator[tuple[str, list[Any]]]:
+        for chunk in sink._of_files(rows):
+            yield chunk
+            with pytest.raises(RuntimeError, match="killed"):
+                sink._deliver(killed(), asked)
+
+    assert sink._deliver(meanwhile(), asked)
+    assert client.hgetall("unskew:version") == {"query": "a", "done": "0"}
+    assert client.hlen("unskew:count") == 3000
+
+
 def test_what_redis_has_lost_is_written_again_out_of_the_state(
     spark: SparkSession, tmp_path: Path, client: Any, redis_url: str
 ) -> None:
@@ -264,6 +393,10 @@ def test_what_redis_has_lost_is_written_again_out_of_the_state(
     assert client.hget("unskew:version", "done") == "0"
     run("d\n")
     assert sink.read("count") == {"a": "3", "b": "1", "c": "1", "d": "1"}
+    # As where the state of what came out has expired.
+    client.flushdb()
+    assert sink.refill(kept().limit(0), checkpoint)
+    assert client.hgetall("unskew:version").keys() == {"query", "done"}
 
 
 def test_a_query_that_failed_for_redis_delivers_at_the_next_start(
@@ -272,15 +405,20 @@ def test_a_query_that_failed_for_redis_delivers_at_the_next_start(
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("a\nb\na\n")
     lines = spark.readStream.text(str(tmp_path / "texts")).withColumnRenamed("value", "word")
-    counted = Pipeline(lines, instances=2, shards=4).count("word")
 
-    def run(sink: RedisSink) -> Exception | None:
-        query = counted.start(sink, tmp_path / "checkpoint", availableNow=True)
+    def run(sink: RedisSink, state: Path | None = None) -> Exception | None:
+        counted = Pipeline(lines, instances=2).count("word")
+        query = counted.start(sink, tmp_path / "checkpoint", state=state, availableNow=True)
         try:
             query.awaitTermination()
         except Exception as error:
             return error
         return None
+
+    client.hset("other:version", mapping={"query": "another", "done": 0})
+    with pytest.raises(BadParameter, match="is of query another"):
+        run(RedisSink(redis_url, "word", name="other"))
+    assert not (tmp_path / "checkpoint").exists()
 
     nobody = f"redis://me:s3cret@127.0.0.1:{free_port()}/0"
     failure = run(RedisSink(nobody, "word", patience=0))
@@ -288,3 +426,10 @@ def test_a_query_that_failed_for_redis_delivers_at_the_next_start(
     assert "s3cret" not in str(failure)
     assert run(RedisSink(redis_url, "word")) is None
     assert RedisSink(redis_url, "word").read("count") == {"a": "2", "b": "1"}
+
+    # The same from a copy with other shards, which has to know what Redis was given before.
+    (tmp_path / "texts" / "b.txt").write_text("a\nc\n")
+    assert "has not answered" in str(run(RedisSink(nobody, "word", patience=0)))
+    reshard(tmp_path / "checkpoint", 5, tmp_path / "state")
+    assert run(RedisSink(redis_url, "word"), tmp_path / "state") is None
+    assert RedisSink(redis_url, "word").read("count") == {"a": "3", "b": "1", "c": "1"}

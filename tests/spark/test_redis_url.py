@@ -14,6 +14,7 @@ import pytest
 import redis
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+from redis.exceptions import MaxConnectionsError
 from services import CannotHave, end, free_port, start_redis
 
 from unskew.errors import BadParameter, SinkDown
@@ -159,6 +160,23 @@ def test_only_a_server_that_is_there_may_want_another_url(
     assert hint in told
     assert bool(hint) == bool(told)
     assert tls_fault(wrapped) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (redis.ConnectionError("Connection closed by server."), "speaks TLS alone"),
+        (redis.BusyLoadingError("LOADING"), ""),
+        (redis.ReadOnlyError("READONLY"), ""),
+        (MaxConnectionsError("too many"), ""),
+        (redis.TimeoutError("busy"), ""),
+    ],
+    ids=["broken off", "still reading its files", "a replica", "too many of ours", "busy"],
+)
+def test_a_server_that_tells_why_is_not_asked_for_tls(error: Exception, hint: str) -> None:
+    told = tls_hint(error, "redis://host:6379/0")
+    assert hint in told
+    assert bool(hint) == bool(told)
 
 
 def test_an_address_has_neither_password_nor_files(tmp_path: Path) -> None:

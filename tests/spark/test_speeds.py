@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +19,8 @@ from unskew.aggregates import Count, count
 from unskew.balance import Consistent, Plan
 from unskew.errors import BadParameter
 from unskew.spark import BatchReport, MemorySink, Pipeline, Settings, Speeds, read_state
-from unskew.spark.speeds import executor_number, speed_here
+from unskew.spark.executor import Executor
+from unskew.spark.speeds import speed_here
 from unskew.state.versions import version_of
 
 FILES, ROWS, KEYS = 6, 1200, 200
@@ -184,59 +184,13 @@ def test_a_balancer_that_goes_by_queues_is_refused(spark: SparkSession, folder: 
         Pipeline(stream(spark, folder), instances=2, balancer=Consistent(signal="queue"))
 
 
-class Parent:
-    """A process above this one, as psutil shows it."""
-
-    def __init__(self, *words: str, is_hidden: bool = False) -> None:
-        self.words, self.is_hidden = list(words), is_hidden
-
-    def cmdline(self) -> list[str]:
-        """Return its command, unless the system hides it."""
-        if self.is_hidden:
-            raise psutil.AccessDenied
-        return self.words
-
-
-DAEMON, SHELL = Parent("python", "-m", "pyspark.daemon"), Parent("bash")
-
-
-@pytest.mark.parametrize(
-    ("parents", "number", "speeds"),
-    [
-        pytest.param(
-            [DAEMON, Parent("java", "--executor-id", "2", "--cores", "2"), SHELL],
-            *(2, [0.3, 0.3]),
-            id="an executor",
-        ),
-        pytest.param(
-            [Parent("sh", is_hidden=True), Parent("java", "--executor-id", "3")],
-            *(3, [1.0, 1.0]),
-            id="one above a process that is hidden",
-        ),
-        pytest.param(
-            [Parent("java", "--executor-id", "driver")], None, [1.0, 0.5], id="the driver's own"
-        ),
-        pytest.param([DAEMON, SHELL], None, [1.0, 0.5], id="local mode"),
-        pytest.param([], None, [1.0, 0.5], id="nothing is shown"),
-    ],
-)
-def test_a_task_has_the_speed_of_its_executor(
-    parents: list[Parent],
-    number: int | None,
-    speeds: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("unskew.spark.speeds._parents", lambda: parents)
-    executor_number.cache_clear()
-    try:
-        assert executor_number() == number
+def test_a_task_has_the_speed_of_its_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, speeds in {2: [0.3, 0.3], 3: [1.0, 1.0]}.items():
+        monkeypatch.setattr("unskew.spark.speeds.executor", lambda n=number: Executor(7, n))
         assert [speed_here((1.0, 0.5, 0.3), instance) for instance in range(2)] == speeds
-    finally:
-        executor_number.cache_clear()
 
 
 def test_in_local_mode_instances_have_the_speeds() -> None:
-    assert executor_number() is None
     assert [speed_here((1.0, 0.3), instance) for instance in range(3)] == [1.0, 0.3, 1.0]
     assert speed_here((), 5) == 1.0
 

@@ -179,6 +179,7 @@ def test_output_that_the_sink_has_not_got_goes_along(tmp_path: Path) -> None:
     manifest = made.manifest(0)
     assert manifest is not None
     assert [(made.output / name).read_bytes() for name in manifest.output] == [b"what came out"]
+    assert made.decided(0).base == INITIAL
 
     (tmp_path / "old" / "output" / "0.parquet").unlink()
     with pytest.raises(DamagedCheckpoint, match=r"output/0\.parquet is missing"):
@@ -193,6 +194,8 @@ def test_what_followed_a_batch_is_found_by_all_who_look_for_it(kind: Kind, tmp_p
     player.play(1, users(), kind=kind, watermark=99)
     reshard(tmp_path / "old", 4, tmp_path / "new")
     made = Checkpoint(tmp_path / "new")
+    # What sinks have that are given the version.
+    assert made.decided(version_of(1, kind)).base == version_of(1)
     # As the next batch does, and the end of a run that had nothing new.
     for version in (version_of(2), version_of(1, Kind.FLUSHED)):
         assert made.newest(version, 1).facts["watermark"] == 99

@@ -1,4 +1,4 @@
-"""A run that goes on in the folder of an earlier one: only with the same stream and shards."""
+"""A run that goes on in the folder of an earlier one: only with the same stream and sink."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from unskew.apps.base import Options
 from unskew.apps.files import folder_of
+from unskew.apps.word_counts import NAME
 from unskew.errors import BadParameter
 from unskew.spark.redis_url import redis_address
 
@@ -27,13 +28,10 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
         Spark's, of the query.
     """
     asked = {"app": app, **_stream(options)}
-    if options.shards is not None:
-        asked["shards"] = options.shards
     if options.sink is not None:
         # Counts of earlier batches are not in another one.
         asked["sink"] = redis_address(options.sink)
-        if options.sink_name is not None:
-            asked["sink-name"] = options.sink_name
+        asked["sink-name"] = options.sink_name or NAME
     path = options.out / FILE
     if not any((checkpoint / "offsets").glob("[0-9]*")):
         # Nothing has been read yet.
@@ -41,6 +39,10 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
         path.write_text(json.dumps(asked, indent=1))
         return
     earlier = json.loads(path.read_text()) if path.exists() else {}
+    # Runs of earlier versions: the checkpoint knows its shards, and names were left out.
+    earlier.pop("shards", None)
+    if "sink" in earlier:
+        earlier.setdefault("sink-name", NAME)
     for name in dict.fromkeys((*asked, *earlier)):
         value = asked.get(name)
         if earlier.get(name) != value:

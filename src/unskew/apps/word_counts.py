@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from unskew import hash_keys
 from unskew.spark import Output, RedisSink, Sink, read_state
 from unskew.spark.sinks import ParquetSink
-from unskew.spark.spark_checkpoint import SparkCheckpoint
 
 NAME = "words"
 """In Redis the counts are in the hash ``words:count``."""
@@ -61,10 +61,9 @@ class WordCounts(Sink):
         self._words = pa.chunked_array(tables, pa.string()).combine_chunks()
         self._hashes = hash_keys(self._words)
 
-    def check_query(self, offsets: Path) -> None:
-        """Refuse a Redis with counts of another run, by Spark's checkpoint of this one."""
-        if self._redis is not None:
-            self._redis.check_query(SparkCheckpoint(offsets).query_id())
+    def check_query(self, checkpoint: str | os.PathLike[str]) -> None:
+        """Refuse a Redis with counts of another run, by the pipeline's checkpoint of this one."""
+        self._sink.check_query(checkpoint)
 
     def refill(self, spark: SparkSession, checkpoint: Path) -> bool:
         """Write all counts of an earlier run again, if Redis has lost some; return whether it had.

@@ -52,7 +52,7 @@ class Words(App):
         checkpoint = options.out / "checkpoint"
         offsets = checkpoint / "spark"
         counts = WordCounts(options.sink, options.out / self.results, options.sink_name or NAME)
-        counts.check_query(offsets)
+        counts.check_query(checkpoint)
         check_same_stream(self.name, options, offsets)
         was_lost = committed(offsets) > 0 and counts.refill(spark, checkpoint)
         pipeline = Pipeline(

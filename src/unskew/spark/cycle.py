@@ -155,20 +155,20 @@ class Cycle:
         began = perf_counter()
         with node_busy.running(self._driver):
             done = self._run(df, version, base, decision)
-        seconds = perf_counter() - began
-        # A batch is given as long as the one before was: what comes after it is not known yet.
-        interval = seconds if self._begun is None else max(seconds, began - self._begun)
-        self._begun = began
-        took = {
-            "seconds": seconds,
-            "interval": interval,
-            "elsewhere": node_busy.elsewhere(self._driver, interval),
-            "since": self._since,
-        }
-        manifest = self._manifest(version, base, decision, done, took)
-        tasks = [report for each in done for report in each.reports]
-        self._since = last_readings(tasks)
-        node_busy.note(self._driver, seconds, node_busy.busy_of(tasks))
+            seconds = perf_counter() - began
+            # A batch is given as long as the one before was: what comes after it is not known yet.
+            interval = seconds if self._begun is None else max(seconds, began - self._begun)
+            self._begun = began
+            took = {
+                "seconds": seconds,
+                "interval": interval,
+                "elsewhere": node_busy.elsewhere(self._driver, interval),
+                "since": self._since,
+            }
+            manifest = self._manifest(version, base, decision, done, took)
+            tasks = [report for each in done for report in each.reports]
+            self._since = last_readings(tasks)
+            node_busy.note(self._driver, seconds, node_busy.busy_of(tasks))
         self.checkpoint.commit(manifest)
         self._remove_intermediate(done)
         return manifest
@@ -374,15 +374,18 @@ class Cycle:
     def _deliver(self, spark: SparkSession, manifest: Manifest) -> None:
         """Give the sinks a version, unless all are known to have it."""
         if not self.checkpoint.is_done(manifest.version):
+            before = self.checkpoint.decided(manifest.version).base
             for end, sink in self.sinks.items():
-                output = self._output(spark, self.stages[end], manifest.output_of(end))
-                output.before = self.checkpoint.decided(manifest.version).base
+                names = manifest.output_of(end)
+                output = self._output(spark, self.stages[end], names, before)
                 sink.write(output, manifest.version)
             self.checkpoint.mark_done(manifest.version)
 
-    def _output(self, spark: SparkSession, stage: Stage, names: Sequence[str]) -> Output:
+    def _output(
+        self, spark: SparkSession, stage: Stage, names: Sequence[str], before: int = INITIAL
+    ) -> Output:
         files = [self.checkpoint.output / name for name in names]
-        return Output(spark, files, stage.output, self.spark_checkpoint.query_id())
+        return Output(spark, files, stage.output, self.spark_checkpoint.query_id(), before)
 
     def _announce(self, manifest: Manifest, seconds: float, pause: float) -> None:
         """Write the log line of a batch, and call who wants to know."""

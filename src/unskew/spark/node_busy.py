@@ -41,20 +41,22 @@ _lock = Lock()
 
 @contextmanager
 def running(owner: str) -> Iterator[None]:
-    """Note that a pipeline has a batch running, until it ends or fails."""
+    """Note that a pipeline has a batch running, until that is noted with `note`, or fails."""
     with _lock:
         _running[owner] = monotonic()
     try:
         yield
     finally:
         with _lock:
-            del _running[owner]
+            _running.pop(owner, None)
 
 
 def note(owner: str, seconds: float, busy: Mapping[str, float]) -> None:
     """Note that the nodes were busy with a pipeline in the last seconds."""
     now = monotonic()
     with _lock:
+        # Others see it as running or as past, at no time as neither or as both.
+        _running.pop(owner, None)
         _last[owner] = _Past(owner, now - seconds, now, dict(busy))
         _past.append(_last[owner])
 

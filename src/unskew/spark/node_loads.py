@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from unskew.balance import NodeLoads
 from unskew.operators.task_report import TaskReport
 from unskew.spark.node_busy import busy_of, shares_machine
-from unskew.spark.readings import in_use, machine_of
+from unskew.spark.readings import DISK_BYTES, NETWORK_BYTES, in_use, machine_of
 from unskew.state import Manifest
-
-DISK_BYTES, NETWORK_BYTES = "disk_bytes", "network_bytes"
-"""Of a task's node: what the task itself read and wrote, and took in and gave out."""
 
 
 def node_loads(tasks: Sequence[TaskReport], manifest: Manifest, interval: float) -> NodeLoads:
@@ -24,6 +21,8 @@ def node_loads(tasks: Sequence[TaskReport], manifest: Manifest, interval: float)
     A node that has its machine to itself is loaded as that is, whoever does it, in the interval and
     not only while tasks run. Of a machine that several share, each has the busy time of its
     instances as its CPU, and that part of the disk and the network in use that it has of the bytes.
+    CPU is in parts of the cores that its instances can use, as its capacity is: of a machine with
+    more, all that is done there counts, up to the whole of these cores.
 
     Parameters
     ----------
@@ -58,22 +57,32 @@ class _Batch:
         # Manifests of earlier versions have neither.
         self.elsewhere: Mapping[str, float] = manifest.facts.get("elsewhere", {})
         self.used = in_use(self.tasks, manifest.facts.get("since", {}), interval)
+        self.told = {task.node["name"]: task.node.get("cores") for task in self.tasks}
         known = sorted({*(task.node["name"] for task in self.tasks), *self.elsewhere})
         self.shared = dict(zip(known, shares_machine(known).tolist(), strict=True))
 
     def cpu(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """Return the part of its cores that each node had in use."""
+        """Return the part of its cores that each node had in use.
+
+        What other pipelines do there counts as far as it takes more than the cores that are left
+        for it: an executor may have more of them than instances of this one.
+        """
         busy = busy_of(self.tasks)
         cores = self.cores(names)
         room = self._slots(names) if cores is None else cores
-        return np.array(
-            [
-                (busy.get(name, 0.0) + self.elsewhere.get(name, 0.0)) / (self.interval * each)
-                if self.shared[name]
-                else self._cpu_of_machine(name)
-                for name, each in zip(names, room.tolist(), strict=True)
-            ]
-        )
+        found = []
+        for name, each in zip(names, room.tolist(), strict=True):
+            elsewhere = self.elsewhere.get(name, 0.0) / self.interval
+            spare = 0.0 if cores is None else self.told[name] - each
+            beside = min(elsewhere, spare)
+            if self.shared[name]:
+                found.append((busy.get(name, 0.0) / self.interval + elsewhere - beside) / each)
+            elif machine_of(name) in self.used:
+                used = self.used[machine_of(name)]["cpu"]
+                found.append(min(1.0, max(0.0, used - beside) / each))
+            else:
+                found.append(self._seen_by_tasks(name))
+        return np.array(found)
 
     def part(self, kind: str, counted: str, names: Sequence[str]) -> NDArray[np.float64] | None:
         """Return what each node had in use of its disk or network, None where one cannot tell."""
@@ -93,8 +102,7 @@ class _Batch:
 
     def cores(self, names: Sequence[str]) -> NDArray[np.float64] | None:
         """Return the cores of each node that instances can use, None where one does not tell."""
-        told = {task.node["name"]: task.node.get("cores") for task in self.tasks}
-        found = [told[name] for name in names]
+        found = [self.told[name] for name in names]
         if not all(found):
             return None
         return np.minimum(np.array(found, dtype=np.float64), self._slots(names))
@@ -108,11 +116,8 @@ class _Batch:
             most[name] = max(most[name], count)
         return np.array([most[name] for name in names], dtype=np.float64)
 
-    def _cpu_of_machine(self, name: str) -> float:
-        machine = machine_of(name)
-        if machine in self.used:
-            return self.used[machine]["cpu"]
-        # Tasks of earlier versions tell what they have seen while they ran, and no more.
+    def _seen_by_tasks(self, name: str) -> float:
+        """Return what tasks of earlier versions tell: what they have seen while they ran."""
         own = [task for task in self.tasks if task.node["name"] == name]
         seconds = np.array([max(task.seconds, 1e-9) for task in own])
         seen = float(np.average([task.node["cpu"] for task in own], weights=seconds))

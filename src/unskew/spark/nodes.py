@@ -8,13 +8,11 @@ its executor, and finds there what it has read before. Nothing is wrong where th
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from unskew.errors import UnsupportedFolder
 from unskew.spark.columns import quoted
+from unskew.spark.executor import executor
 
 log = logging.getLogger("unskew.pipeline")
 
@@ -172,32 +171,9 @@ def _place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def node() -> dict[str, Any]:
     """Return which executor this is, by its machine and process, its cores, and memory in use."""
-    process, cores = _executor()
+    own = executor()
     found = {
-        "name": f"{socket.gethostname()}:{process}",
+        "name": f"{socket.gethostname()}:{own.process}",
         "memory": psutil.virtual_memory().percent / 100,
     }
-    return found if cores is None else {**found, "cores": cores}
-
-
-@cache
-def _executor() -> tuple[int, int | None]:
-    """Return the JVM that this worker, or the daemon it came from, belongs to, and its cores."""
-    for parent in psutil.Process().parents():
-        if parent.name().startswith("java"):
-            return int(parent.pid), cores_of(parent.cmdline())
-    return os.getppid(), None
-
-
-def cores_of(command: Sequence[str]) -> int | None:
-    """Return the cores of an executor, with which it was started; None of a local session.
-
-    Examples
-    --------
-    >>> cores_of(["java", "org.apache.spark.ExecutorBackend", "--cores", "4"])
-    4
-    """
-    if not any("ExecutorBackend" in word for word in command) or "--cores" not in command[:-1]:
-        return None
-    given = command[command.index("--cores") + 1]
-    return int(given) if given.isdecimal() else None
+    return found if own.cores is None else {**found, "cores": own.cores}

@@ -304,6 +304,8 @@ class Pipeline:
         context = self.df.sparkSession.sparkContext
         check_workers(context.master or "", context.pythonExec)
         folder = local_folder(checkpoint)
+        for each in sinks.values():
+            each.check_query(folder)
         own = Checkpoint(folder / "unskew" if state is None else local_folder(state))
         stages = self._fitting(own)
         own.open([stage.spec for stage in stages])

@@ -31,9 +31,15 @@ from unskew.operators.step import Step, stepped
 from unskew.operators.task import Task, Work, task_of
 from unskew.operators.task_report import TaskReport
 from unskew.spark.collecting import spare_what_is_loaded
-from unskew.spark.node_loads import DISK_BYTES, NETWORK_BYTES
 from unskew.spark.nodes import node
-from unskew.spark.readings import BEGAN, ENDED, process_bytes, reading
+from unskew.spark.readings import (
+    BEGAN,
+    DISK_BYTES,
+    ENDED,
+    NETWORK_BYTES,
+    process_bytes,
+    reading,
+)
 from unskew.spark.speeds import speed_here
 from unskew.state import Checkpoint, Manifest
 from unskew.state.files import writing

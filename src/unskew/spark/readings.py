@@ -1,8 +1,9 @@
 """What the machine of an executor counts of itself: how much its CPU, disks and network were used.
 
 The counters run on whether a task does or not, so that two readings tell all that happened between
-them, whoever did it. Each is in seconds of full use: their growth over the time is the part that
-was in use.
+them, whoever did it. CPU and disks are counted in seconds of full use, CPU in those of one core:
+their growth over the time is how many cores, and which part of a disk, were in use. Cards count
+bytes, which are put beside their speed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import psutil
 from unskew.operators.task_report import TaskReport
 
 Reading = Mapping[str, float]
-"""Seconds by ``cpu``, ``disk NAME`` and ``network NAME in``; ``at`` is when."""
+"""Seconds by ``cpu`` and ``disk NAME``, bytes by ``network NAME in`` and ``out``, bytes a second
+that the card can carry by ``speed network NAME``; ``at`` is when."""
+
+_SPEED = "speed"
 
 LINK = 10_000
 """Million bits a second of a card that does not tell its speed, as those of virtual machines."""
@@ -23,14 +27,26 @@ LINK = 10_000
 BEGAN, ENDED = "began", "ended"
 """Where a task's node has its readings."""
 
+DISK_BYTES, NETWORK_BYTES = "disk_bytes", "network_bytes"
+"""Where it has what the task itself read and wrote, and took in and gave out."""
+
 
 def reading() -> dict[str, float]:
     """Return what the counters of this machine have come to.
 
     Where there is no counter of a kind, it has no entry.
     """
-    found = {"at": monotonic(), "cpu": _cpu()}
-    disks = psutil.disk_io_counters(perdisk=True)
+    found = {"at": monotonic(), "cpu": _cpu(), **_disks(), **_cards()}
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def _disks() -> dict[str, float]:
+    try:
+        disks = psutil.disk_io_counters(perdisk=True)
+    except (NotImplementedError, OSError):
+        # In some containers nobody counts.
+        return {}
+    found = {}
     for name, disk in (disks or {}).items():
         # Not every system tells how long a disk was at work.
         if getattr(disk, "busy_time", None) is not None:
@@ -38,15 +54,23 @@ def reading() -> dict[str, float]:
             found["disk"] = 0.0
             if disk.busy_time:
                 found[f"disk {name}"] = disk.busy_time / 1e3
-    cards = psutil.net_if_stats()
-    for name, card in psutil.net_io_counters(pernic=True).items():
+    return found
+
+
+def _cards() -> dict[str, float]:
+    try:
+        cards, counted = psutil.net_if_stats(), psutil.net_io_counters(pernic=True)
+    except (NotImplementedError, OSError):
+        return {}
+    found = {}
+    for name, card in counted.items():
         if name in cards and "loopback" not in cards[name].flags:
             found["network"] = 0.0
-            pace = (cards[name].speed or LINK) * 1e6 / 8
-            for way, sent in (("in", card.bytes_recv), ("out", card.bytes_sent)):
-                if sent:
-                    found[f"network {name} {way}"] = sent / pace
-    return {name: round(value, 4) for name, value in found.items()}
+            ways = {"in": card.bytes_recv, "out": card.bytes_sent}
+            found |= {f"network {name} {way}": sent for way, sent in ways.items() if sent}
+            if any(ways.values()):
+                found[f"{_SPEED} network {name}"] = (cards[name].speed or LINK) * 1e6 / 8
+    return found
 
 
 def process_bytes() -> int:
@@ -71,9 +95,10 @@ def last_readings(tasks: Iterable[TaskReport]) -> dict[str, Reading]:
 def in_use(
     tasks: Iterable[TaskReport], since: Mapping[str, Reading], interval: float
 ) -> dict[str, dict[str, float]]:
-    """Return the parts of CPU, disk and network that each machine had in use, as far as it tells.
+    """Return the cores, and the parts of disk and network, that each machine had in use.
 
-    Of several disks, or cards and their two ways, it is the one that was used most.
+    As far as it tells. Of several disks, or cards and their two ways, it is the one that was used
+    most.
 
     Parameters
     ----------
@@ -86,12 +111,12 @@ def in_use(
 
     Examples
     --------
-    >>> node = {"name": "a:1", "began": {"at": 4.0, "cpu": 7.0}, "ended": {"at": 5.0, "cpu": 7.9}}
+    >>> node = {"name": "a:1", "began": {"at": 4.0, "cpu": 7.0}, "ended": {"at": 5.0, "cpu": 9.6}}
     >>> tasks = [TaskReport(0, 0, node=node)]
     >>> in_use(tasks, {}, interval=2.0)
-    {'a': {'cpu': 0.45}}
-    >>> in_use(tasks, {"a": {"at": 3.0, "cpu": 6.7}}, interval=2.0)
-    {'a': {'cpu': 0.6}}
+    {'a': {'cpu': 1.3}}
+    >>> in_use(tasks, {"a": {"at": 3.0, "cpu": 6.6}}, interval=2.0)
+    {'a': {'cpu': 1.5}}
     """
     told = [task for task in tasks if ENDED in task.node]
     first, last = _extremes(told, BEGAN, latest=False), last_readings(told)
@@ -109,10 +134,13 @@ def _grown(begin: Reading, end: Reading, seconds: float) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in end.items():
         kind = name.partition(" ")[0]
+        if kind in ("at", _SPEED):
+            continue
+        # A card's speed may become known, or change, between two readings: bytes stay the same.
+        pace = end.get(f"{_SPEED} {name.rpartition(' ')[0]}", 1.0)
         # A disk that came in the meantime has its first reading now.
-        part = round(max(0.0, value - begin.get(name, value)) / seconds, 6)
+        part = round(max(0.0, value - begin.get(name, value)) / pace / seconds, 6)
         found[kind] = max(part, found.get(kind, 0.0))
-    del found["at"]
     return found
 
 
@@ -129,9 +157,9 @@ def _extremes(tasks: Iterable[TaskReport], which: str, *, latest: bool) -> dict[
 
 
 def _cpu() -> float:
-    """Return the seconds of use of all cores together, over their number."""
+    """Return the seconds of use of all cores together."""
     times = psutil.cpu_times()
     # Guests are in the time of users, and waiting for a disk is no use of a core.
     left_out = ("idle", "iowait", "guest", "guest_nice")
     busy = sum(times) - sum(getattr(times, name, 0.0) for name in left_out)
-    return float(busy) / (psutil.cpu_count() or 1)
+    return float(busy)

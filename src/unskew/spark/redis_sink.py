@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,8 +17,10 @@ from pyspark.sql import DataFrame
 
 from unskew.errors import BadParameter, LostVersions, MissingExtra, SinkDown
 from unskew.parameters import number
+from unskew.spark.redis_scripts import DONE, GAP, WRITE
 from unskew.spark.redis_url import redis_address, tls_fault, tls_hint
 from unskew.spark.sinks import Output, Sink
+from unskew.spark.spark_checkpoint import SparkCheckpoint
 from unskew.state import Checkpoint
 from unskew.state.reading import folder_of
 
@@ -33,25 +36,9 @@ _PIPELINED = 50
 
 _LONGEST_WAIT = 5.0
 
-# Compared in Redis itself: a driver that was given up may still be writing.
-_GUARD = """
-local query = redis.call('HGET', KEYS[1], 'query')
-if query and query ~= ARGV[1] then return query end
-local done = tonumber(redis.call('HGET', KEYS[1], 'done') or '-1')
-if done >= tonumber(ARGV[2]) then return 0 end
-if done < tonumber(ARGV[3]) then return {done} end
-"""
 
-_WRITE = f"""{_GUARD}
-redis.call('HSET', KEYS[1], 'query', ARGV[1])
-redis.call('HSET', KEYS[2], unpack(ARGV, 4))
-return 1
-"""
-
-_DONE = f"""{_GUARD}
-redis.call('HSET', KEYS[1], 'query', ARGV[1], 'done', ARGV[2])
-return 1
-"""
+class _Gap(Exception):
+    """Redis has lost a part of the version that is being written."""
 
 
 class RedisSink(Sink):
@@ -62,7 +49,9 @@ class RedisSink(Sink):
     ``mode="update"`` gives them, so that half a version may be written again. Redis has to keep
     what it acknowledges (``appendonly yes``, against a crash of its machine also ``appendfsync
     always``): the pipeline sends nothing twice once it is done. One that has lost a version is
-    refused with the next one; `refill` brings it up to date.
+    refused with the next one; `refill` brings it up to date. One that loses a part of a version
+    while it is written, as where a replica takes its place, is noticed before the version counts,
+    and gets all of it again.
 
     While Redis is down the batch waits; after `patience` seconds the query fails, and the next
     start delivers the same version again. Rows go through the driver, about 200,000 a second.
@@ -109,13 +98,13 @@ class RedisSink(Sink):
         self.name = name
         self.patience = number("patience", patience, least=0)
         self._redis = redis
-        # A connection that broke is made again at once; how long to try is up to `patience`.
-        once = redis.retry.Retry(redis.backoff.NoBackoff(), 1)
+        # What failed is begun anew, not sent again in the middle: up to `patience` it is tried.
+        never = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
         self._client = redis.Redis.from_url(
-            url, socket_timeout=10, socket_connect_timeout=5, health_check_interval=30, retry=once
+            url, socket_timeout=10, socket_connect_timeout=5, health_check_interval=30, retry=never
         )
-        self._write = self._client.register_script(_WRITE)
-        self._done = self._client.register_script(_DONE)
+        self._write = self._client.register_script(WRITE)
+        self._done = self._client.register_script(DONE)
 
     @property
     def place(self) -> object:
@@ -139,15 +128,24 @@ class RedisSink(Sink):
         if not self._patiently(lambda: self._deliver(self._of_files(output), asked)):
             log.info("%s has version %d already", self.address, version)
 
-    def check_query(self, query: str | None) -> None:
-        """Refuse what another query has written, before anything is; None is one that is new.
+    def check_query(self, checkpoint: str | os.PathLike[str]) -> None:
+        """Refuse names that another query has written to; ``Pipeline.start`` asks.
+
+        A Redis that does not answer is not waited for: what is wrong is then told with the first
+        version.
 
         Raises
         ------
         BadParameter
-            If the name is taken.
+            If the names are taken, or the user, the password or TLS is refused.
         """
-        told = self._patiently(lambda: self._client.hget(f"{self.name}:version", "query"))
+        query = SparkCheckpoint(Path(checkpoint) / "spark").query_id()
+        try:
+            told = self._patiently(
+                lambda: self._client.hget(f"{self.name}:version", "query"), patience=0
+            )
+        except SinkDown:
+            return
         owner = told.decode() if isinstance(told, bytes) else told
         if owner is not None and owner != (query or ""):
             raise self._is_of(owner)
@@ -162,7 +160,10 @@ class RedisSink(Sink):
         rows : DataFrame
             Keys and their values, out of the state; of counts by ``word``, as parts of a key that
             is split are added up: ``read_state(spark, checkpoint).groupBy("word").agg(F.sum(
-            "state_count").alias("count"))``. Read only if something is missing.
+            "state_count").alias("count"))``. Read only if something is missing. With
+            ``mode="append"`` the state of what came out has expired: values that Redis has lost
+            with it do not come back, and a DataFrame of the same columns without rows makes the
+            query go on.
         checkpoint : path
             As of ``Pipeline.start``, or its ``state``.
         """
@@ -208,19 +209,28 @@ class RedisSink(Sink):
             Query, version, and the version before, which must be there.
         """
         sent = self._client.pipeline(transaction=False)
-        for number_, (hashed, pairs) in enumerate(chunks):
-            names = [f"{self.name}:version", hashed]
-            self._write(keys=names, args=[*asked, *pairs], client=sent)
-            if number_ % _PIPELINED == _PIPELINED - 1 and not self._answered(sent.execute(), asked):
+        counted, attempt, part = f"{self.name}:version", uuid4().hex[:12], 0
+        for hashed, pairs in chunks:
+            self._write([counted, hashed], [*asked, attempt, part, *pairs], client=sent)
+            part += 1
+            if part % _PIPELINED == 0 and not self._answered(sent.execute(), asked):
                 return False
         # One that failed among others is known only now: nothing is done before that.
         if not self._answered(sent.execute(), asked):
             return False
-        return self._answered([self._done(keys=[f"{self.name}:version"], args=asked)], asked)
+        return self._answered([self._done([counted], [*asked, attempt, part])], asked)
 
     def _answered(self, answers: Sequence[Any], asked: Sequence[str]) -> bool:
-        """Return whether all was written; refuse names of another query, and what has gaps."""
+        """Return whether all was written; refuse names of another query, and what has gaps.
+
+        Raises
+        ------
+        _Gap
+            If all has to be written again.
+        """
         for answer in answers:
+            if answer == GAP:
+                raise _Gap
             if isinstance(answer, bytes):
                 raise self._is_of(answer.decode())
             if isinstance(answer, list):
@@ -270,9 +280,10 @@ class RedisSink(Sink):
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         return [_text(list(row)) for row in rows]
 
-    def _patiently(self, step: Callable[[], T]) -> T:
+    def _patiently(self, step: Callable[[], T], patience: float | None = None) -> T:
         """Do something that may be done again, until Redis is there or patience ends."""
         errors = self._redis.exceptions
+        patience = self.patience if patience is None else patience
         begin, wait = time.monotonic(), 0.1
         while True:
             try:
@@ -282,20 +293,25 @@ class RedisSink(Sink):
                     f"{self.address} refuses the user or the password of the URL "
                     f"({type(error).__name__})"
                 ) from None
+            except (_Gap, errors.NoScriptError) as error:
+                # Another one has taken its place, or it was started again.
+                lost = "a part of the version" if isinstance(error, _Gap) else "a script"
+                told, reason = "has not kept what it was given", f"{lost} is missing"
             except (errors.ConnectionError, errors.TimeoutError, errors.ReadOnlyError) as error:
                 fault = tls_fault(error)
                 if fault is not None:
                     raise BadParameter(f"no TLS with {self.address}: {fault}") from None
+                told = "has not answered"
                 reason = type(error).__name__ + tls_hint(error, self.address)
-            left = self.patience - (time.monotonic() - begin)
+            left = patience - (time.monotonic() - begin)
             if left <= 0:
                 raise SinkDown(
-                    f"{self.address} has not answered for {self.patience:g} s ({reason}); nothing "
+                    f"{self.address} {told} for {patience:g} s ({reason}); nothing "
                     f"is lost: start the query again when Redis is there, and it delivers what is "
                     f"missing"
                 ) from None
             if wait == 0.1:
-                log.warning("%s does not answer (%s); trying again", self.address, reason)
+                log.warning("%s %s (%s); trying again", self.address, told, reason)
             time.sleep(min(wait, left))
             wait = min(2 * wait, _LONGEST_WAIT)
 

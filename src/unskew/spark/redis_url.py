@@ -80,12 +80,17 @@ def tls_fault(error: BaseException) -> str | None:
 
 def tls_hint(error: BaseException, address: str) -> str:
     """Return what a server that is there and says nothing may want, empty if it is not there."""
+    from redis.exceptions import ConnectionError as Broken
+
     found = _cause(error)
     if isinstance(found, ConnectionRefusedError):
         return ""
     if address.startswith("rediss:") and isinstance(found, TimeoutError):
         return "; if it speaks no TLS, the URL begins with redis://"
-    if address.startswith("redis:") and (found is error or isinstance(found, ConnectionResetError)):
+    # Of its own kinds of this error a server has told the reason: it is read, and needs no TLS.
+    if address.startswith("redis:") and (
+        type(found) is Broken or isinstance(found, ConnectionResetError)
+    ):
         return "; if it speaks TLS alone, the URL begins with rediss://"
     return ""
 

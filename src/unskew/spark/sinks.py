@@ -73,6 +73,16 @@ class Sink(ABC):
         """Where versions are: two sinks with the same one would take each other's for their own."""
         return self
 
+    def check_query(self, checkpoint: str | os.PathLike[str]) -> None:
+        """Refuse, before a query starts, what another one has written to, if that can be seen.
+
+        Parameters
+        ----------
+        checkpoint : path
+            As of ``Pipeline.start``.
+        """
+        return
+
     @abstractmethod
     def write(self, output: Output, version: int) -> None:
         """Take a version; called again with the same rows if it is not sure that it was done."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-
-import psutil
 
 from unskew.errors import BadParameter
 from unskew.parameters import number, whole_number
+from unskew.spark.executor import executor
 
 
 @dataclass(frozen=True)
@@ -85,31 +83,8 @@ def speed_here(speeds: Sequence[float], instance: int) -> float:
     """Return the speed of a task: that of its executor, in local mode that of its instance."""
     if len(speeds) == 0:
         return 1.0
-    executor = executor_number()
-    return speeds[(instance if executor is None else executor) % len(speeds)]
-
-
-@cache
-def executor_number() -> int | None:
-    """Return the number of the executor that this Python worker belongs to, None in local mode."""
-    for parent in _parents():
-        try:
-            words = parent.cmdline()
-        except psutil.Error:
-            # Not every system shows those of other users.
-            continue
-        if "--executor-id" in words:
-            told = words[words.index("--executor-id") + 1]
-            return int(told) if told.isdecimal() else None
-    return None
-
-
-def _parents() -> list[psutil.Process]:
-    try:
-        found: list[psutil.Process] = psutil.Process().parents()
-    except psutil.Error:
-        return []
-    return found
+    number = executor().number
+    return speeds[(instance if number is None else number) % len(speeds)]
 
 
 def _read(text: str) -> tuple[float, ...]:

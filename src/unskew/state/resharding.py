@@ -230,7 +230,9 @@ def _commit(
         **{name: [0] * len(stages) for name in ("moves", "hot_moves", "bytes_moved")},
         "resharded": True,
     }
-    decision = Decision(plans, facts["watermark"], version, [{}] * len(plans))
+    # What a sink that has not got the version was given last is not for the copy to say.
+    base = store.decided(version).base
+    decision = Decision(plans, facts["watermark"], base, [{}] * len(plans))
     own = version if version == INITIAL else version_of(batch_of(version))
     if own != version:
         # After a flush the batch itself is looked for, too.
