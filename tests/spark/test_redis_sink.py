@@ -176,6 +176,14 @@ def test_null_is_no_key(spark: SparkSession, tmp_path: Path, client: Any, redis_
         RedisSink(redis_url, "key").write(output(tmp_path, spark, {"a": 1}), 0)
 
 
+def test_no_column_is_written_over_the_note_of_what_is_done(
+    spark: SparkSession, client: Any, redis_url: str
+) -> None:
+    schema = StructType().add("word", "string").add("version", "long")
+    with pytest.raises(BadParameter, match=r"'version' comes out, .* give the column another name"):
+        RedisSink(redis_url, "word").write(Output(spark, [], schema), 0)
+
+
 @pytest.mark.parametrize(
     "url",
     [

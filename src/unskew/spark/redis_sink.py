@@ -192,6 +192,11 @@ class RedisSink(Sink):
             raise BadParameter(
                 f"keys= has {missing[0]!r}, and what comes out has {', '.join(columns)}"
             )
+        if "version" in columns and "version" not in self.keys:
+            raise BadParameter(
+                f"a column 'version' comes out, and {self.name}:version is where the sink notes "
+                f"what is done; give the column another name"
+            )
 
     def _has(self) -> int:
         """Return the last version that is done, by what Redis says."""
