@@ -26,6 +26,8 @@ COMPILER = "-XX:TieredStopAtLevel=1"
 """No test runs for so long that code which is compiled better would pay."""
 
 
+# Before xdist looks for the mark.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep all tests with Spark in one process, as they share a session, beside the others."""
     for item in items:
