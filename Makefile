@@ -9,6 +9,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Tests that share a Spark session; the others run beside them, as there are two cores.
+WITH_SPARK := README.md tests/apps tests/spark
 # How often `make drill` kills a pipeline at random moments.
 ROUNDS ?= 5
 # Other artifacts for Spark to read Kafka with than those of its own version, as
@@ -28,7 +30,13 @@ demo: $(READY) ## Run a job on Spark whose hot keys change, balanced and checked
 	@$(BIN)/unskew run --verify
 
 test: $(READY) ## Run the tests and the examples in the docstrings
-	@$(BIN)/pytest -q -n 2 --dist loadgroup
+	@mkdir -p build; echo "make: tests without Spark run beside those with it, and are told of at the end"
+	@$(BIN)/pytest -q src tests $(addprefix --ignore=,$(filter tests/%,$(WITH_SPARK))) \
+	  > build/tests-without-spark.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null || true' EXIT; failed=; \
+	$(BIN)/pytest -q $(WITH_SPARK) || failed=yes; \
+	wait $$beside || failed=yes; \
+	cat build/tests-without-spark.log; [ -z "$$failed" ]
 
 drill: $(READY) ## Kill jobs and executors, and see that no row is lost (minutes; ROUNDS=100 for more)
 	@ROUNDS=$(ROUNDS) $(BIN)/pytest -q -m drill

@@ -1,7 +1,4 @@
-"""What all tests share: how hypothesis runs, and one Spark session, made when the first asks.
-
-`make test` has two processes: one for all tests with Spark, one for the others.
-"""
+"""What all tests share: how hypothesis runs, and one Spark session, made when the first asks."""
 
 from __future__ import annotations
 
@@ -19,20 +16,8 @@ from services import CannotHave, addresses, end, free_port, start_redis
 settings.register_profile("unskew", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("unskew")
 
-README = "README.md"
-"""Its examples are tests."""
-
 COMPILER = "-XX:TieredStopAtLevel=1"
 """No test runs for so long that code which is compiled better would pay."""
-
-
-# Before xdist looks for the mark.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all tests with Spark in one process, as they share a session, beside the others."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.path.name == README:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
@@ -89,5 +74,5 @@ def kafka() -> str:
 @pytest.fixture(autouse=True)
 def _session_of_the_readme(request: pytest.FixtureRequest) -> None:
     """Start the session before the examples of the README, which ask for the active one."""
-    if request.node.path.name == README:
+    if request.node.path.name == "README.md":
         request.getfixturevalue("spark")
