@@ -134,6 +134,7 @@ def test_a_run_with_too_few_shards_tells_the_option_that_makes_more() -> None:
         (["bayes", "--change", "5:1,1"], "--change 5:1,1 changes --speeds"),
         (["bayes", "--speeds", "1,2"], "a speed must be above 0 and at most 1, not 2"),
         (["bayes", "--speeds", "1,fast"], "speeds are numbers with commas"),
+        (["bayes", "--speeds", "1,1,1", "--instances", "2"], "--speeds has 3 numbers, and there"),
         (["bayes", "--speeds", "1,1", "--change", "1,1"], "a change of speeds is written"),
         (["bayes", "--speeds", "1,1", "--change", "5:1"], "there are 2 speeds at first, and 1"),
         (["regions", "--speeds", "1,1"], "regions takes no --speeds"),

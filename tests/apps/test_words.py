@@ -192,6 +192,10 @@ def test_the_command_writes_what_words_adds(
         (["--key", "a"], "words takes no --key"),
         (["--sink", "redis://me:s3cret@host:s3cret/0"], "redis://host:port/db"),
         (["--sink-name", "mine"], "name the Redis with --sink"),
+        (["--sink-name", "redis://me:s3cret@host:1/0"], "'redis://***@host:1/0'"),
+        (["--source", "redis://me:s3cret@host:1/0"], "text, rate, files:DIR or kafka://host"),
+        (["redis://me:s3cret@host:1/0"], "redis://***@host:1/0"),
+        (["--out", "/dev/null/x"], "cannot make the folder /dev/null/x of --out"),
     ],
 )
 def test_what_is_wrong_is_told_before_spark_starts(arguments: list[str], said: str) -> None:
@@ -206,6 +210,22 @@ def test_other_apps_take_no_sink_and_do_not_show_it() -> None:
     assert done.exit_code == 2
     assert "rides takes no --sink" in done.output
     assert "s3cret" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("trending", "words"), ("words", "trending")], ids=lambda name: str(name)
+)
+def test_a_folder_with_a_run_of_another_app_stays_as_it_is(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    places = {"trending": tmp_path / "checkpoint", "words": tmp_path / "checkpoint" / "spark"}
+    asked = given(tmp_path, source="rate")
+    check_same_stream(first, asked, places[first])
+    (places[first] / "offsets").mkdir(parents=True)
+    (places[first] / "offsets" / "0").write_text("")
+    with pytest.raises(BadParameter, match=f"has a run with app='{first}'"):
+        check_same_stream(second, asked, places[second])
+    check_same_stream(first, asked, places[first])
 
 
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:

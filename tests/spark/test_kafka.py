@@ -20,6 +20,8 @@ def test_the_package_is_of_the_version_of_spark() -> None:
 @pytest.mark.parametrize(
     "url",
     [
+        *("kafka://host/topic", "kafka://host:x/topic", "kafka://a:1,/t", "kafka://,/t"),
+        *("kafka://a b:1/t", "kafka://host:1/.."),
         *("kafka://host:1", "kafka:///topic", "files:x", "kafka://me:secret@host:1/topic"),
         *("kafka://host:1/topic?password=secret", "kafka://host:1/a/b", "kafka://[host/topic"),
     ],

@@ -33,7 +33,9 @@ def check_same_stream(app: str, options: Options, checkpoint: Path) -> None:
         asked["sink"] = redis_address(options.sink)
         asked["sink-name"] = options.sink_name or NAME
     path = options.out / FILE
-    if not any((checkpoint / "offsets").glob("[0-9]*")):
+    # Of pipelines Spark's checkpoint is a folder further down: another app's run counts, too.
+    places = {checkpoint, options.out / "checkpoint", options.out / "checkpoint" / "spark"}
+    if not any(any((place / "offsets").glob("[0-9]*")) for place in places):
         # Nothing has been read yet.
         options.out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asked, indent=1))

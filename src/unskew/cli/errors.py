@@ -40,7 +40,8 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line; names out of a file cannot break it or command the terminal."""
-        click.echo(f"unskew: error: {one_line(self.message)}", file=file, err=True)
+        told = without_passwords(one_line(self.message))
+        click.echo(f"unskew: error: {told}", file=file, err=True)
 
 
 class Commands(click.Group):
@@ -72,6 +73,17 @@ def one_line(text: str) -> str:
     'a b\\x1b[31m'
     """
     return printable(" ".join(text.split()))
+
+
+def without_passwords(text: str) -> str:
+    """Return text whose URLs have neither user nor password, wherever a user has put them.
+
+    Examples
+    --------
+    >>> without_passwords("there is no app 'redis://me:secret@host:6379/0'")
+    "there is no app 'redis://***@host:6379/0'"
+    """
+    return re.sub(r"://[^\s'\"]*@", "://***@", text)
 
 
 def printable(text: str) -> str:

@@ -168,7 +168,7 @@ Where words come from, and go:
     "--shards",
     type=click.IntRange(1, 2**20),
     help="That the balancer moves, of bayes.  [default: 100 for each instance with consistent, "
-    "else 16]",
+    "else 16 for each]",
 )
 @click.option("--stable", is_flag=True, help="Hashtags stay in their regions, of regions.")
 @click.option(
@@ -189,7 +189,13 @@ Where words come from, and go:
     type=click.IntRange(1, 1024),
     help=f"[default: {INSTANCES}, or {CORES} for each of --speeds]",
 )
-@click.option("--batches", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Of a generated stream; files and Kafka are read to their end.",
+)
 @click.option("--rows", type=click.IntRange(min=1), help="In a batch.  [default: by app]")
 @click.option(
     "--master",
@@ -283,6 +289,11 @@ def run_command(
     slowed = None if speeds is None else Speeds.parsed(speeds, changes)
     if instances is None:
         instances = INSTANCES if slowed is None else CORES * len(slowed.first)
+    if slowed is not None and instances < len(slowed.first):
+        raise BadParameter(
+            f"--speeds has {len(slowed.first)} numbers, and there are {instances} instances; every "
+            f"executor needs at least one"
+        )
     if shards is not None and shards < instances:
         raise BadParameter(
             f"--shards {shards} is fewer than there are instances, {instances}; every instance "
@@ -376,6 +387,10 @@ def _check_source(chosen: App, source: str, *columns: str | None) -> None:
     if source.startswith("kafka:") and "sink" in chosen.takes:
         Topic.of(source)
         return
+    if "sink" in chosen.takes and not source.startswith("files:"):
+        raise BadParameter(
+            f"--source of words is text, rate, files:DIR or kafka://host:port/topic, not {source!r}"
+        )
     folder = folder_of(source)
     if not folder.is_dir():
         raise MissingInput(f"there is no folder {folder}; name one with the files of the stream")
@@ -387,7 +402,12 @@ def _check_source(chosen: App, source: str, *columns: str | None) -> None:
 def _folder(out: Path | None) -> Iterator[Path]:
     """Yield the folder that was named, or one that is gone afterwards."""
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadParameter(
+                f"cannot make the folder {out} of --out: {error.strerror}; name another"
+            ) from error
         yield out.resolve()
         return
     made = Path(tempfile.mkdtemp(prefix="unskew-run-"))

@@ -16,7 +16,8 @@ from unskew.parameters import whole_number
 
 SCHEME = "kafka"
 
-_NAME = re.compile("[A-Za-z0-9._-]{1,249}")
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_SERVERS = re.compile(r"((\[[0-9A-Fa-f:.]+\]|[^\s:,@\[\]]+):\d{1,5}(,|$))+(?<!,)")
 """Names that Kafka has for topics."""
 
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -68,8 +69,8 @@ class Topic(NamedTuple):
         except ValueError:
             parts = urlsplit("")
         name = parts.path.strip("/")
-        is_more = bool(parts.query or parts.fragment or "@" in parts.netloc)
-        if parts.scheme != SCHEME or not parts.netloc or not _NAME.fullmatch(name) or is_more:
+        is_right = _SERVERS.fullmatch(parts.netloc) and _NAME.fullmatch(name)
+        if parts.scheme != SCHEME or not is_right or parts.query or parts.fragment:
             raise BadParameter(
                 "a topic of Kafka is kafka://host:port/topic, or kafka://host:port,host:port/topic"
             )
