@@ -248,7 +248,7 @@ def test_a_pipeline_measures_what_its_balancer_weighs(
         (measured,) = report.reports
         assert measured.nodes is not None
         assert len(measured.nodes.names) == 1
-        assert 0 < measured.nodes.cpu[0] <= 1
+        assert 0 <= measured.nodes.cpu[0] <= 1
         assert measured.nodes.disk is not None
         assert 0 <= measured.nodes.disk[0] <= 1
         assert measured.nodes.network is not None
@@ -260,5 +260,8 @@ def test_a_pipeline_measures_what_its_balancer_weighs(
         assert sum(told["node"][NETWORK_BYTES] for told in report.facts["tasks"]) > 3
     # Others see a batch until what it did is known.
     assert was_running == [True, True]
-    # The first batch has none before it.
+    # The first batch has none before it, and its tasks may end before a clock of the system ticks.
+    last = seen[1].reports[0].nodes
+    assert last is not None
+    assert last.cpu[0] > 0
     assert [bool(report.facts["since"]) for report in seen] == [False, True]
