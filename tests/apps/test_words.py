@@ -191,6 +191,16 @@ def test_the_command_writes_what_words_adds(
         (["--source", "files:nowhere"], "there is no folder"),
         (["--key", "a"], "words takes no --key"),
         (["--sink", "redis://me:s3cret@host:s3cret/0"], "redis://host:port/db"),
+        (["--jars", "here.jar"], "--source is text; leave it out"),
+        (
+            [
+                "--source",
+                "kafka://host:9092/topic",
+                "--jars",
+                "local:/a.jar, https://host/a.jar, none.jar,",
+            ],
+            "there is no file 'none.jar', which --jars names",
+        ),
         (["--sink-name", "mine"], "name the Redis with --sink"),
         (["--sink-name", "redis://me:s3cret@host:1/0"], "'redis://***@host:1/0'"),
         (["--source", "redis://me:s3cret@host:1/0"], "text, rate, files:DIR or kafka://host"),

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from unskew.balance.base import Balancer
 from unskew.balance.delegation import Delegation
 from unskew.balance.plan import Plan
+from unskew.balance.pooled_work import PooledWork
 from unskew.balance.report import Report
 from unskew.balance.samples import Samples
 from unskew.balance.shard_parts import named, shard_parts
@@ -43,7 +44,8 @@ class Consistent(Balancer):
 
     Every interval each instance compares its utilisation, of that interval alone, with two
     thresholds. Busy and idle ones wait in two queues; the first of each are paired, and one shard
-    goes from the busy to the idle one: the one that fits best. Where busy ones wait and none is
+    goes from the busy to the idle one: the one that fits best, by the work that shards had in as
+    many intervals as it takes that chance does not decide. Where busy ones wait and none is
     idle, the one takes it that was last busy longest ago. An instance keeps one shard at least. A
     shard moves only if both come nearer to the middle of the thresholds than the farther of them
     was, and does not go back within ten intervals unless speeds change, or with thresholds that
@@ -81,6 +83,11 @@ class Consistent(Balancer):
         shards go back and forth.
     samples : int, default 3
         Intervals of which speeds are the mean, without the largest and the smallest.
+    enough : int, default 50_000
+        Tuples for each instance of which the work of shards is the mean, of some ten intervals if
+        one has fewer; these are forgotten when an instance has more or less than chance explains. 0
+        is this interval alone, as in the paper. With the signal "busy" instances move shards by
+        what these ask of them, and speak, as with others, by this interval.
     e : float, default 0.01
         Room of a shard above the mean before a key is split over more.
     seed : int, default 0
@@ -121,6 +128,7 @@ class Consistent(Balancer):
         queue: int = 1000,
         is_careful: bool = True,
         samples: int = 3,
+        enough: int = 50_000,
         e: float = 0.01,
         seed: int = 0,
     ) -> None:
@@ -137,6 +145,7 @@ class Consistent(Balancer):
         self.shards_wanted = 0
         self._signals = Signals()
         self._speeds = Samples(whole_number("samples", samples, least=1, most=1000))
+        self._pooled = PooledWork(whole_number("enough", enough, least=0, most=2**53))
         self._interval = 0
         self._level = 0.0
         self._shards = 0
@@ -151,16 +160,24 @@ class Consistent(Balancer):
         self._interval += 1
         speeds, has_changed = self._find_speeds(plan, report)
         work, parts = shard_parts(plan, report, report.asked, e=self.e, seed=self.seed)
-        used = self._used(plan, report, work, speeds)
-        level = float((used * speeds).sum() / speeds.sum())
+        told = self._used(plan, report, work, speeds)
+        level = _mean(told, speeds)
         if level <= 0 or not work.any():
             return plan
         self._look_back(plan, level, has_changed)
-        middle = (self.busy + self.idle) / 2
+        if {key: each.size for key, each in parts.items()} != _copies(plan):
+            # Shards have other parts of hot keys than they had.
+            self._pooled.forget()
+        work = self._pooled.add(plan, work, _tuples(report, work))
+        # What a user's signal, a queue or a clock says of an instance no work of shards tells.
+        used = _asked_of(plan, report, work, speeds) if self.signal == "busy" else told.copy()
         if self.relative:
-            used, level = used * (middle / level), middle
+            middle = (self.busy + self.idle) / 2
+            told, used = (each * (middle / _mean(each, speeds)) for each in (told, used))
+            level = middle
         pairs = Delegation(
             table=plan.assignment.copy(),
+            told=told,
             used=used,
             costs=work * (level * speeds.sum() / work.sum()),
             speeds=speeds,
@@ -180,6 +197,7 @@ class Consistent(Balancer):
         """Return what the balancer remembers."""
         return {
             **self._signals.snapshot(),
+            **self._pooled.snapshot(),
             "speeds": self._speeds.snapshot(),
             "left": self._left.copy(),
             "numbers": np.array([self._interval, self.shards_wanted, self._shards], dtype=np.int64),
@@ -188,12 +206,14 @@ class Consistent(Balancer):
 
     def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
         """Continue from a snapshot."""
-        if snapshot.keys() != self.snapshot().keys():
+        # Those of earlier versions have no pooled work.
+        if snapshot.keys() | self._pooled.snapshot() != self.snapshot().keys():
             raise BadSnapshot(
                 f"{self.name} remembers {', '.join(self.snapshot())}, but the snapshot has "
                 f"{', '.join(snapshot)}; restore it into the balancer that it was taken from"
             )
         self._signals.restore(snapshot)
+        self._pooled.restore(PooledWork(0).snapshot() | snapshot)
         self._speeds.restore(snapshot["speeds"])
         self._left = snapshot["left"].astype(np.int64)
         numbers = snapshot["numbers"].astype(np.int64).tolist()
@@ -252,7 +272,7 @@ class Consistent(Balancer):
     ) -> NDArray[np.float64]:
         """Return the utilisation of each instance in this interval."""
         if callable(self.signal):
-            told = np.asarray(self.signal(plan, report), dtype=np.float64)
+            told = np.array(self.signal(plan, report), dtype=np.float64)
             if told.shape != (plan.instances,) or not (np.isfinite(told) & (told >= 0)).all():
                 raise BadParameter(
                     f"the signal of {plan.instances} instances must be one number of 0 or more for "
@@ -263,12 +283,7 @@ class Consistent(Balancer):
             return report.utilisation.astype(np.float64)
         if self.signal == "queue":
             return report.queues / self.queue
-        own = np.bincount(plan.assignment, work, plan.instances) / speeds
-        plain = (np.bincount(plan.assignment, report.asked, plan.instances) / speeds).sum()
-        # Work is in seconds of the mean speed, whatever that is: busy time tells.
-        pace = float(report.busy.sum() / plain) if plain > 0 and report.busy.any() else 1.0
-        used: NDArray[np.float64] = own * (pace / report.seconds)
-        return used
+        return _asked_of(plan, report, work, speeds)
 
     def _look_back(self, plan: Plan, level: float, has_changed: bool) -> None:
         """Free shards to go back where they came from, if what they left for is no more."""
@@ -306,3 +321,34 @@ class Consistent(Balancer):
         hot, leaving = named(plan, report, parts, table)
         following = replace(plan, assignment=table, epoch=plan.epoch + 1, hot=hot, leaving=leaving)
         return plan if following.says_as(plan) else following
+
+
+def _asked_of(
+    plan: Plan,
+    report: Report,
+    work: NDArray[np.float64],
+    speeds: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the part of the interval that each instance needs for shards with this work."""
+    own = np.bincount(plan.assignment, work, plan.instances) / speeds
+    plain = (np.bincount(plan.assignment, report.asked, plan.instances) / speeds).sum()
+    # Work is in seconds of the mean speed, whatever that is: busy time tells.
+    pace = float(report.busy.sum() / plain) if plain > 0 and report.busy.any() else 1.0
+    used: NDArray[np.float64] = own * (pace / report.seconds)
+    return used
+
+
+def _copies(plan: Plan) -> dict[int, int]:
+    """Return how many shards have a part of each key that is split."""
+    return {key: len(copies) for key, copies in plan.hot.items()}
+
+
+def _tuples(report: Report, work: NDArray[np.float64]) -> float:
+    """Return how many had this work: those of keys that are split are not in those of shards."""
+    asked = float(report.asked.sum())
+    return float(report.rows.sum() * work.sum() / asked) if asked else 0.0
+
+
+def _mean(used: NDArray[np.float64], speeds: NDArray[np.float64]) -> float:
+    """Return the utilisation that all would have if shards fitted speeds."""
+    return float((used * speeds).sum() / speeds.sum())

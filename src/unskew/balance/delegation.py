@@ -13,8 +13,9 @@ from unskew.balance.signals import Signals
 _NEXT_TO_NOTHING = 1e-6
 """Utilisation that a move has to make up for to be worth it."""
 
-_AIM = 0.5
-"""Part of the band that moves aim at, so that what is just within it does not leave it at once."""
+_AIM = 0.1
+"""Part of the band that moves aim at, where shards are small enough: what is just within it would
+leave it soon, by chance."""
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -23,15 +24,18 @@ _NONE = np.empty(0, dtype=np.int64)
 class Delegation:
     """Pair workers until their signals cease, each time moving the shard that fits best.
 
-    Once one of them is outside of the band between the thresholds, and each is paired more than
-    once, they are paired until all are within its inner half.
+    Once one of them says that it is outside of the band between the thresholds, and each is paired
+    more than once, they are paired until all are next to its middle, as near as half a shard.
 
     Parameters
     ----------
     table : array of int32
         Instance of each shard; changed.
+    told : array of float64
+        Utilisation of each instance in this interval, by which it speaks.
     used : array of float64
-        Utilisation of each instance; changed to what the moves lead to.
+        Utilisation by which shards move, of several intervals where there are few tuples; changed
+        to what the moves lead to.
     costs : array of float64
         Utilisation that each shard is on an instance of speed 1.
     speeds : array of float64
@@ -51,12 +55,13 @@ class Delegation:
     >>> table = np.array([0, 0, 0, 1], dtype=np.int32)
     >>> even = np.full(4, 0.4)
     >>> used, speeds = np.array([1.2, 0.4]), np.ones(2)
-    >>> work = Delegation(table, used, even, speeds, Signals(), 0.85, 0.75, True, {})
+    >>> work = Delegation(table, used, used.copy(), even, speeds, Signals(), 0.85, 0.75, True, {})
     >>> work.run(now=0, pairings=10), work.table.tolist(), work.used.round(2).tolist()
     (1, [1, 0, 0, 1], [0.8, 0.8])
     """
 
     table: NDArray[np.int32]
+    told: NDArray[np.float64]
     used: NDArray[np.float64]
     costs: NDArray[np.float64]
     speeds: NDArray[np.float64]
@@ -73,12 +78,14 @@ class Delegation:
     def run(self, now: int, pairings: int) -> int:
         """Pair each worker so many times at the most; return how many shards moved."""
         moved = 0
-        self._hear(now, 1.0)
-        if self.is_settled():
+        self._hear(self.told, now, np.ones_like(self.speeds))
+        if self._is_within(self.told):
             return moved
+        half_shard = self.costs.mean() / self.speeds / 2
+        aim = np.maximum(_AIM, half_shard / ((self.busy - self.idle) / 2)).clip(max=1.0)
         for _ in range(pairings):
             if pairings > 1:
-                self._hear(now, _AIM)
+                self._hear(self.used, now, aim)
             pairs = self._pair_all()
             if not pairs:
                 break
@@ -86,15 +93,19 @@ class Delegation:
         return moved
 
     def is_settled(self) -> bool:
-        """Return whether no worker would say anything."""
-        return bool(((self.used <= self.busy) & (self.used >= self.idle)).all())
+        """Return whether, after the moves, no worker would say anything."""
+        return self._is_within(self.used)
 
-    def _hear(self, now: int, part: float) -> None:
+    def _is_within(self, used: NDArray[np.float64]) -> bool:
+        """Return whether all are within the band."""
+        return bool(((used <= self.busy) & (used >= self.idle)).all())
+
+    def _hear(self, used: NDArray[np.float64], now: int, part: NDArray[np.float64]) -> None:
         """Let workers that are outside of this part of the band say so."""
         middle = (self.busy + self.idle) / 2
-        busy = np.flatnonzero(self.used > middle + part * (self.busy - middle)).tolist()
-        idle = np.flatnonzero(self.used < middle - part * (middle - self.idle)).tolist()
-        self.signals.hear(busy, idle, now, self.used.size)
+        busy = np.flatnonzero(used > middle + part * (self.busy - middle)).tolist()
+        idle = np.flatnonzero(used < middle - part * (middle - self.idle)).tolist()
+        self.signals.hear(busy, idle, now, used.size)
 
     def _pair_all(self) -> int:
         """Pair every worker once at the most; return how many shards moved."""

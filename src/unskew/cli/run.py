@@ -7,8 +7,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 from rich.console import Console
@@ -309,6 +311,8 @@ def run_command(
     if sink is not None and "sink" not in chosen.takes:
         sink = None
     _check_source(chosen, source or chosen.source, key, time, value)
+    if jars is not None:
+        _check_jars(jars, source or chosen.source)
     quiet = json_path is not None and str(json_path) == "-"
     if json_path is not None and not quiet:
         check_target(json_path)
@@ -396,6 +400,22 @@ def _check_source(chosen: App, source: str, *columns: str | None) -> None:
         raise MissingInput(f"there is no folder {folder}; name one with the files of the stream")
     if columns[0] is None and "key" in chosen.takes:
         raise BadParameter("name the key column of the files with --key")
+
+
+def _check_jars(jars: str, source: str) -> None:
+    """Refuse a connector that nothing would use, or that is not there."""
+    if not source.startswith("kafka:"):
+        raise BadParameter(
+            f"--jars is the connector to Kafka, and --source is {source}; leave it out, or name a "
+            f"topic with --source kafka://host:port/topic"
+        )
+    for name in filter(None, map(str.strip, jars.split(","))):
+        # Spark fetches what has a scheme.
+        if not urlsplit(name).scheme and not glob(name):
+            raise MissingInput(
+                f"there is no file {name!r}, which --jars names; give paths with commas between "
+                f"them, or leave it out and the connector is fetched"
+            )
 
 
 @contextmanager

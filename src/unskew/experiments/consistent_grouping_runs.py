@@ -17,9 +17,9 @@ from unskew.simulator import Constant, Hourly, Nodes, Stage, simulate
 from unskew.workloads import dataset
 
 PUBLISHED, OURS = "consistent as published", "ours"
-DAY, SLICES, FEWER = 86_400.0, 200, 100
+DAY, SLICES, FEWER = 86_400.0, 400, 100
 MANY = 10_000_000
-"""Messages from which on a day has 200 slices; with fewer, chance would hide what is measured."""
+"""Messages from which on a day has 400 slices; with fewer, chance would hide what is measured."""
 
 LOAD = 0.8
 """Part of all capacity that comes, as the paper has it: utilisation under shuffle, if all were
@@ -170,7 +170,7 @@ class Follow(Task):
     def balancer(self) -> Recorder | None:
         """Return what moves shards."""
         if self.series == PUBLISHED:
-            paper = Consistent(relative=False, pairings=1, is_careful=False, samples=1)
+            paper = Consistent(relative=False, pairings=1, is_careful=False, samples=1, enough=0)
             return Recorder(paper)
         return Recorder(Consistent()) if self.series == OURS else None
 
