@@ -19,10 +19,10 @@ from rich.text import Text
 from unskew.cli.errors import one_line, printable
 from unskew.cli.output import check_target, show, write_stdout, write_whole
 from unskew.cli.run_checks import check_jars, check_source, check_taken, is_typed
-from unskew.errors import BadParameter, MissingInput, MissingSpark
+from unskew.errors import BadParameter, MissingSpark
 
 if TYPE_CHECKING:
-    from unskew.apps import App, Batch, Options, Summary
+    from unskew.apps import Batch, Options, Summary
     from unskew.apps.base import Watch
 
 GROUPING = "frugal"
